@@ -1,0 +1,61 @@
+VENV := .venv
+BIN := $(VENV)/bin
+DEMO := demo
+WORKERS ?= 2
+
+# The installed package is what is used and tested, never the tree beside it.
+unexport PYTHONPATH PYTHONHOME
+
+.PHONY: help setup test lint format demo prove system python clean FORCE
+.DELETE_ON_ERROR:
+
+help:  ## list these targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' Makefile
+
+setup: $(VENV)/installed  ## make .venv and install the project into it
+
+test: system lint  ## lint, then run the tests
+	$(BIN)/pytest -n $(WORKERS)
+
+lint: setup  ## ruff and mypy
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+
+format: setup  ## let ruff rewrite the sources
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+demo: setup  ## analyse a generated accounting file and write one HTML page
+	@mkdir -p $(DEMO)
+	$(BIN)/python examples/make_example.py $(DEMO)/sacct.psv --nodes $(DEMO)/nodes.csv
+	$(BIN)/cedana-poc analyze $(DEMO)/sacct.psv --nodes $(DEMO)/nodes.csv --timezone UTC \
+	    --json $(DEMO)/analysis.json --data $(DEMO)/analysis_data --html $(DEMO)/analysis.html
+	@echo "The page is $(CURDIR)/$(DEMO)/analysis.html"
+
+prove: system setup  ## run the full proofs and benchmarks, write docs/proof.md
+	$(BIN)/python benchmarks/prove.py
+
+system: python  ## bring the system packages the tests use (as root)
+	@scripts/system chromium zstd
+
+clean:  ## remove everything these targets make
+	rm -rf $(VENV) $(DEMO) build *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+
+python:
+	@scripts/venv --usable $(VENV) || scripts/system python3-venv
+
+# Check sums of what is installed: this file changes when a source is edited, added or removed, and only then.
+SOURCES = pyproject.toml constraints.txt $$(find poc reports -type f -not -path '*/__pycache__/*' | LC_ALL=C sort)
+
+$(VENV)/sources: FORCE | python
+	@scripts/venv $(VENV)
+	@cksum $(SOURCES) >$@.new
+	@if cmp -s $@.new $@; then rm $@.new; else mv $@.new $@; fi
+
+# A module that was removed from the tree would live on in build/ and be installed from there.
+$(VENV)/installed: $(VENV)/sources
+	rm -rf build *.egg-info
+	$(BIN)/python -m pip install --quiet '.[test]' -c constraints.txt
+	@rm -rf build *.egg-info
+	@touch $@

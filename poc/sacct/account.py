@@ -1,0 +1,96 @@
+"""The account of every row: what was read, what was put right, what was left out and why."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+FIRST_FEW = 10
+
+REASONS = {
+    "step": "step of a job, never counted as a job",
+    "array_block": "array tasks that have no record of their own (`_[…]`)",
+    "pending": "still pending",
+    "running": "still running",
+    "suspended": "suspended, not ended",
+    "revoked": "sibling of a federated job that ran elsewhere",
+    "never_started": "ended without having started",
+    "no_elapsed": "no usable elapsed time",
+    "truncated_id": "job id cut off by fixed width, job or step unknown",
+    "other_partition": "not in the partitions asked for",
+    "no_end": "no end time, so not known to be in the period asked for",
+    "before_since": "ended before --since",
+    "after_until": "ended at or after --until",
+    "identical_copy": "identical copy of a record already read",
+    "older_copy": "older copy of a record (same id, submit and start, other content)",
+    "cut_last_row": "last row of a file, cut off",
+    "unreadable": "not readable as a row of sacct",
+}
+"""Every reason a row can be left out for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """One file as read."""
+
+    path: str
+    sha256: str
+    bytes: int
+    dialect: str
+    rows: int
+    columns: tuple[str, ...]
+    cut: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Remark:
+    """A row that was repaired or could not be read: where it is and what was wrong with it."""
+
+    path: str
+    line: int
+    problem: str
+
+
+@dataclass(slots=True)
+class Account:
+    """Counts of logical rows; `rows_in == runs + sum(left_out.values())` once reading is done.
+
+    Attributes:
+        runs: records that became part of runs.
+        truncated: rows with a value cut off by fixed width, by column.
+    """
+
+    inputs: list[Input] = field(default_factory=list)
+    rows_in: int = 0
+    runs: int = 0
+    repaired: int = 0
+    left_out: Counter[str] = field(default_factory=Counter)
+    truncated: Counter[str] = field(default_factory=Counter)
+    repairs: list[Remark] = field(default_factory=list)
+    unreadable: list[Remark] = field(default_factory=list)
+
+    def repair(self, path: str, line: int, problem: str) -> None:
+        """Note a repaired row."""
+        self.repaired += 1
+        if len(self.repairs) < FIRST_FEW:
+            self.repairs.append(Remark(path, line, problem))
+
+    def leave_out(self, reason: str, path: str, line: int, problem: str) -> None:
+        """Note a row that could not be read."""
+        self.left_out[reason] += 1
+        if len(self.unreadable) < FIRST_FEW:
+            self.unreadable.append(Remark(path, line, problem))
+
+    @property
+    def readable(self) -> bool:
+        """Whether few enough rows are unreadable for any figure to be given: at most 1 or 0.1 %."""
+        return self.left_out["unreadable"] <= max(1, self.rows_in // 1000)
+
+    def check(self) -> None:
+        """Assert that every row is accounted for."""
+        total = self.runs + sum(self.left_out.values())
+        if self.rows_in != total:
+            raise AssertionError(f"{self.rows_in} rows in, {total} accounted for")
+        unknown = self.left_out.keys() - REASONS.keys()
+        if unknown:
+            raise AssertionError(f"rows left out without a known reason: {sorted(unknown)}")

@@ -1,0 +1,320 @@
+"""Files of sacct output -> records -> runs, with an account of every row left out."""
+
+from __future__ import annotations
+
+import csv
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import duckdb
+
+from cedana_poc.errors import UserError
+from cedana_poc.sacct import records, sacctjson
+from cedana_poc.sacct.account import FIRST_FEW, Account, Input, Remark
+from cedana_poc.sacct.dialect import Dialect, sniff
+from cedana_poc.sacct.grammar import base_state
+from cedana_poc.sacct.repair import MOST_LINES, Joiner, Line, Row, Unreadable
+from cedana_poc.sacct.scan import STEP_DELIMITER, Scanner
+from cedana_poc.sacct.source import Source, blocks
+from cedana_poc.sacct.typed import Filter
+from cedana_poc.sacct.writer import Writer
+
+MEMORY_LIMIT = "200MB"
+"""What DuckDB may hold before it spills to disk."""
+
+MOST_JSON = 256 << 20
+"""Bytes of JSON that are read at the most: they are held in memory."""
+
+Progress = Callable[[str, int, int], None]
+"""Told (path, bytes of that file read so far, logical rows read so far of all files)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """Runs and records in a database, and the account of all rows.
+
+    Attributes:
+        connection: tables `runs`, `records` and `step_names`, see `records.py`.
+        columns: canonical names of the fields that at least one file has.
+        zone: IANA name of the zone of local times; None if it is not known.
+    """
+
+    connection: duckdb.DuckDBPyConnection
+    account: Account
+    columns: frozenset[str]
+    zone: str | None
+
+
+@contextmanager
+def load(
+    paths: Iterable[Path],
+    *,
+    columns: Sequence[str] = (),
+    zone: str | None = None,
+    wanted: Filter | None = None,
+    progress: Progress | None = None,
+) -> Iterator[Loaded]:
+    """Read files into a temporary database that lives as long as the context.
+
+    Args:
+        paths: files; overlapping days are recognised.
+        columns: names of the columns of files without a header.
+        zone: IANA name of the zone that local times are in.
+
+    Raises:
+        UserError: a file cannot be read or is not sacct output.
+    """
+    account = Account()
+    with tempfile.TemporaryDirectory(prefix="cedana-poc-") as scratch:
+        connection = records.connect(scratch, MEMORY_LIMIT)
+        try:
+            reader = _Reader(connection, Path(scratch), account, zone, wanted or Filter(), progress)
+            for path in paths:
+                reader.read(path, columns)
+            has = frozenset(name for file in account.inputs for name in file.columns)
+            records.make_runs(connection, has)
+            _settle(connection, account)
+            yield Loaded(connection, account, has, zone)
+        finally:
+            connection.close()
+
+
+def _settle(connection: duckdb.DuckDBPyConnection, account: Account) -> None:
+    """Complete the account from the tables, and assert that it adds up."""
+    account.left_out += records.left_out(connection)
+    account.runs = records.record_count(connection)
+    for file, job, problem in records.unreadable(connection, FIRST_FEW):
+        account.unreadable.append(Remark(account.inputs[file].path, 0, f"job {job}: {problem}"))
+    del account.unreadable[FIRST_FEW:]
+    account.check()
+
+
+class _Reader:
+    """Reads files one after the other into the tables of one connection."""
+
+    def __init__(
+        self,
+        connection: duckdb.DuckDBPyConnection,
+        scratch: Path,
+        account: Account,
+        zone: str | None,
+        wanted: Filter,
+        progress: Progress | None,
+    ) -> None:
+        self._connection = connection
+        self._scratch = scratch
+        self._account = account
+        self._zone = zone
+        self._wanted = wanted
+        self._progress = progress or (lambda path, size, rows: None)
+
+    def read(self, path: Path, named: Sequence[str]) -> None:
+        """Read one file; `named` are its columns if it has no header."""
+        before = self._account.rows_in
+        with Source(path) as source:
+            stream = blocks(source)
+            first = bytes(next(stream, b""))
+            dialect = sniff(first, named, str(path))
+            if dialect.shape == "json":
+                dialect = replace(dialect, columns=sacctjson.COLUMNS)
+            with self._writer(dialect) as writer:
+                self._read_rows(source, dialect, _chained(first, stream), writer)
+                writer.finish()
+            self._account.inputs.append(
+                Input(
+                    path=str(path),
+                    sha256=source.sha256,
+                    bytes=source.bytes_read,
+                    dialect=dialect.describe(),
+                    rows=self._account.rows_in - before,
+                    columns=dialect.columns,
+                    cut=source.truncated,
+                )
+            )
+
+    def _writer(self, dialect: Dialect) -> Writer:
+        return Writer(
+            self._connection,
+            self._scratch,
+            file=len(self._account.inputs),
+            columns=dialect.columns,
+            delimiter=_one_byte(dialect.delimiter),
+            trailing=dialect.trailing,
+            zone=self._zone,
+            wanted=self._wanted,
+        )
+
+    def _read_rows(
+        self, source: Source, dialect: Dialect, stream: Iterator[memoryview], writer: Writer
+    ) -> None:
+        if dialect.shape == "json":
+            self._read_json(source, stream, writer)
+        elif dialect.shape == "quoted":
+            self._read_quoted(source, dialect, stream, writer)
+        elif dialect.shape == "fixed":
+            self._read_fixed(source, dialect, stream, writer)
+        else:
+            self._read_delimited(source, dialect, stream, writer)
+
+    def _read_delimited(
+        self, source: Source, dialect: Dialect, stream: Iterator[memoryview], writer: Writer
+    ) -> None:
+        old, new = dialect.delimiter.encode(), _one_byte(dialect.delimiter).encode()
+        header = dialect.header.replace(old, new)
+        dialect = replace(dialect, delimiter=new.decode(), header=header)
+        scan, join = Scanner(dialect), Joiner(dialect)
+        take = _RowTaker(self._account, str(source.path), dialect.columns, writer)
+        line = 1 + _lines_skipped(dialect)
+        for block in _skipped(stream, dialect.skip):
+            if dialect.crlf or old != new:
+                block = memoryview(bytes(block).replace(b"\r\n", b"\n").replace(old, new))
+            scanned = scan(block, line)
+            line += scanned.lines
+            writer.lines(scanned.allocations)
+            writer.step_names(scanned.step_names)
+            self._account.rows_in += scanned.rows + scanned.steps
+            self._account.left_out["step"] += scanned.steps
+            previous = 0
+            for doubtful in scanned.doubtful:
+                if doubtful.number != previous + 1:
+                    take.all(join.gap())
+                take.all(join.feed(doubtful))
+                previous = doubtful.number
+            self._progress(str(source.path), source.bytes_read, self._account.rows_in)
+        take.all(join.finish())
+
+    def _read_fixed(
+        self, source: Source, dialect: Dialect, stream: Iterator[memoryview], writer: Writer
+    ) -> None:
+        join = Joiner(dialect)
+        take = _RowTaker(self._account, str(source.path), dialect.columns, writer)
+        number = _lines_skipped(dialect)
+        for block in _skipped(stream, dialect.skip):
+            for raw in bytes(block).split(b"\n")[:-1]:
+                number += 1
+                take.all(join.feed(Line(number, raw, True)))
+            self._progress(str(source.path), source.bytes_read, self._account.rows_in)
+        take.all(join.finish())
+
+    def _read_quoted(
+        self, source: Source, dialect: Dialect, stream: Iterator[memoryview], writer: Writer
+    ) -> None:
+        take = _RowTaker(self._account, str(source.path), dialect.columns, writer)
+        csv.field_size_limit(8 << 20)
+        lines = (
+            line.decode("utf-8", "replace")
+            for block in _skipped(stream, dialect.skip)
+            for line in bytes(block).splitlines(keepends=True)
+        )
+        reader = csv.reader(lines, delimiter=dialect.delimiter)
+        skipped, before = _lines_skipped(dialect), 0
+        try:
+            for fields in reader:
+                number, before = skipped + before + 1, reader.line_num
+                if reader.line_num - number > MOST_LINES:
+                    raise csv.Error("a quote is opened and not closed")
+                fields = fields[:-1] if dialect.trailing and not fields[-1] else fields
+                if fields and len(fields) != len(dialect.columns):
+                    problem = f"{len(fields)} fields, {len(dialect.columns)} columns"
+                    take(Unreadable(number, problem))
+                elif fields:
+                    take(Row(number, fields))
+                self._progress(str(source.path), source.bytes_read, self._account.rows_in)
+        except csv.Error as error:
+            raise UserError(
+                f"line {skipped + before + 1}: {error}",
+                where=str(source.path),
+                hint="export with sacct -P, which has no quotes",
+            ) from error
+
+    def _read_json(self, source: Source, stream: Iterator[memoryview], writer: Writer) -> None:
+        path = str(source.path)
+        take = _RowTaker(self._account, path, sacctjson.COLUMNS, writer)
+        content = bytearray()
+        for block in stream:
+            content += block
+            if len(content) > MOST_JSON:
+                raise UserError(
+                    f"more than {MOST_JSON >> 20} MiB of JSON",
+                    where=path,
+                    hint="export with sacct -P, which is 30 times smaller, or fewer days at a time",
+                )
+        for number, job in enumerate(sacctjson.jobs(bytes(content), path), start=1):
+            fields = sacctjson.row(job)
+            if fields is None:
+                take(Unreadable(0, f"job number {number} of the list is not laid out as sacct's"))
+                continue
+            take(Row(0, fields))
+            for step, name in sacctjson.step_names(job):
+                take.step_name(step, name)
+            self._progress(path, source.bytes_read, self._account.rows_in)
+
+
+class _RowTaker:
+    """Counts single rows and hands them on."""
+
+    def __init__(
+        self, account: Account, path: str, columns: tuple[str, ...], writer: Writer
+    ) -> None:
+        self._account = account
+        self._path = path
+        self._writer = writer
+        self._id = next((columns.index(c) for c in ("jobid", "jobidraw") if c in columns), None)
+        self._name = columns.index("jobname") if "jobname" in columns else None
+        self._cut = [i for i, c in enumerate(columns) if c in ("jobid", "jobidraw", "state")]
+        self._columns = columns
+
+    def all(self, settled: Iterable[Row | Unreadable]) -> None:
+        for one in settled:
+            self(one)
+
+    def __call__(self, settled: Row | Unreadable) -> None:
+        self._account.rows_in += 1
+        if isinstance(settled, Unreadable):
+            reason = "cut_last_row" if settled.last else "unreadable"
+            self._account.leave_out(reason, self._path, settled.number, settled.problem)
+            return
+        if settled.problem:
+            self._account.repair(self._path, settled.number, settled.problem)
+        self._note_truncated(settled.fields)
+        job = settled.fields[self._id] if self._id is not None else ""
+        if "." in job:
+            self._account.left_out["step"] += 1
+            if self._name is not None:
+                self.step_name(job, settled.fields[self._name])
+        else:
+            self._writer.row(settled.fields)
+
+    def step_name(self, step: str, name: str) -> None:
+        """Hand on the name of a step, `123.0`."""
+        line = f"{step}{STEP_DELIMITER}{' '.join(name.split())}\n"
+        self._writer.step_names(line.encode("utf-8", "replace"))
+
+    def _note_truncated(self, fields: list[str]) -> None:
+        for index in self._cut:
+            if fields[index].endswith("+"):
+                self._account.truncated[self._columns[index]] += 1
+
+
+def _one_byte(delimiter: str) -> str:
+    return delimiter if len(delimiter.encode()) == 1 else STEP_DELIMITER
+
+
+def _lines_skipped(dialect: Dialect) -> int:
+    return 2 if dialect.shape == "fixed" else int(bool(dialect.header))
+
+
+def _chained(first: bytes, rest: Iterator[memoryview]) -> Iterator[memoryview]:
+    yield memoryview(first)
+    yield from rest
+
+
+def _skipped(stream: Iterator[memoryview], skip: int) -> Iterator[memoryview]:
+    """The blocks without their first `skip` bytes."""
+    first = next(stream)
+    if len(first) > skip:
+        yield first[skip:]
+    yield from stream

@@ -1,0 +1,267 @@
+"""Well-formed lines, found fast: delimiters are counted on every line before a parser sees one.
+
+A block of whole lines goes in; out come the allocation rows it holds, untouched and ready for a
+CSV parser, the names of its steps, and every line that needs a closer look.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from cedana_poc.sacct.dialect import Dialect
+from cedana_poc.sacct.repair import Line
+
+Positions = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+Bytes = npt.NDArray[np.uint8]
+
+STEP_DELIMITER = "\x1f"
+"""Stands between id and name in `Scanned.step_names`."""
+
+_NEWLINE, _RETURN, _DOT = b"\n\r."
+_LONGEST_ID = 32
+_LONGEST_LINE = 1 << 16
+"""Bytes within which the dot of a step's id stands, and within which a sound line ends."""
+
+_TELLING = np.zeros(256, np.bool_)
+_TELLING[list(b"0123456789i")] = True
+"""First bytes of the suffixes of steps whose name tells something: `.0` and `.interactive`."""
+
+_FIRST_BYTES = {
+    "jobid": b"0123456789",
+    "jobidraw": b"0123456789",
+    "state": b"ABCDEFGHIJKLMNOPQRSTUVWXYZ",
+    "elapsed": b"0123456789I",
+    "elapsedraw": b"0123456789",
+    "start": b"0123456789UNI",
+    "end": b"0123456789UNI",
+}
+"""What a value may begin with; a field that begins otherwise is part of a broken row."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scanned:
+    """What one block held.
+
+    Attributes:
+        lines: physical lines, blank ones too.
+        allocations: bytes of the well-formed rows that are no steps, whole lines.
+        rows: how many rows `allocations` holds.
+        steps: well-formed step rows passed over.
+        step_names: `id<STEP_DELIMITER>name` lines of numbered and interactive steps.
+        doubtful: lines for the joiner, in order: all that are not well formed, their neighbours,
+            and the first and the last line of the block.
+    """
+
+    lines: int
+    allocations: bytes
+    rows: int
+    steps: int
+    step_names: bytes
+    doubtful: list[Line]
+
+
+class Scanner:
+    """Scans blocks of one delimited file; safe to call from several threads at once."""
+
+    def __init__(self, dialect: Dialect) -> None:
+        columns = dialect.columns
+        self._delimiter = ord(dialect.delimiter)
+        self._per_line = len(columns) - 1 + dialect.trailing
+        self._id = next((columns.index(c) for c in ("jobid", "jobidraw") if c in columns), None)
+        self._name = columns.index("jobname") if "jobname" in columns else None
+        self._first_bytes = [
+            (columns.index(name), self._allowed(first))
+            for name, first in _FIRST_BYTES.items()
+            if name in columns
+        ]
+        self._scratch = threading.local()
+
+    def _allowed(self, first: bytes) -> Flags:
+        """A table by byte: may a field of this column begin so, or be empty?"""
+        table = np.zeros(256, np.bool_)
+        table[list(first)] = True
+        table[self._delimiter] = table[_NEWLINE] = True
+        return table
+
+    def __call__(self, block: memoryview, first_line: int) -> Scanned:
+        """Scan whole lines; `first_line` is the number of the block's first line in the file."""
+        a = np.frombuffer(block, np.uint8)
+        ends, odd = self._newlines(a)
+        starts = np.concatenate((np.zeros(1, np.int64), ends[:-1] + 1))
+        sound = self._counts(a, starts) == self._per_line
+        sound &= ends - starts < _LONGEST_LINE
+        sound[np.searchsorted(ends, odd)] = False
+        sound[_bad_utf8(block, a, starts, ends)] = False
+        suffixes = self._suffixes(a, starts, ends, sound)
+        steps = suffixes != 0
+        while True:
+            doubtful = _with_neighbours(~sound)
+            kept = np.flatnonzero(~doubtful & ~steps)
+            allocations = _join(block, starts[kept], ends[kept])
+            implausible = self._implausible(allocations)
+            if not len(implausible):
+                break
+            sound[kept[implausible]] = False
+        steps &= ~doubtful
+        telling = np.flatnonzero(steps & _TELLING[suffixes])
+        return Scanned(
+            lines=len(ends),
+            allocations=allocations,
+            rows=len(kept),
+            steps=int(steps.sum()),
+            step_names=self._step_names(_join(block, starts[telling], ends[telling])),
+            doubtful=[
+                Line(first_line + i, bytes(block[starts[i] : ends[i]]), bool(sound[i]))
+                for i in np.flatnonzero(doubtful).tolist()
+            ],
+        )
+
+    def _room(self, size: int) -> Flags:
+        """This thread's scratch array: fresh memory for every block costs more than the scan."""
+        room: Flags | None = getattr(self._scratch, "room", None)
+        if room is None or len(room) < size:
+            room = self._scratch.room = np.empty(size, np.bool_)
+        return room[:size]
+
+    def _newlines(self, a: Bytes) -> tuple[Positions, Positions]:
+        """Where the newlines are, and where bytes that would break a CSV parser."""
+        low = np.flatnonzero(np.less(a, _RETURN + 1, out=self._room(len(a))))
+        values = a[low]
+        return low[values == _NEWLINE], low[(values == _RETURN) | (values == 0)]
+
+    def _counts(self, a: Bytes, starts: Positions) -> npt.NDArray[np.uint16]:
+        """Delimiters in each line (modulo 65,536, which no sound line is long enough to reach)."""
+        marks = np.equal(a, self._delimiter, out=self._room(len(a)))
+        counts: npt.NDArray[np.uint16] = np.add.reduceat(
+            marks.view(np.uint8), starts, dtype=np.uint16
+        )
+        return counts
+
+    def _suffixes(self, a: Bytes, starts: Positions, ends: Positions, sound: Flags) -> Bytes:
+        """For each line, the byte that follows the dot in its job id; 0 for one that is no step."""
+        suffixes = np.zeros(len(starts), np.uint8)
+        if self._id == 0:
+            suffixes[sound] = self._after_dot(_windows(a, starts[sound]))
+        elif self._id is not None:
+            rows = self._rows(_join(a.data, starts[sound], ends[sound]))
+            suffixes[sound] = self._after_dot(_windows(rows.a, rows.column(self._id)[0]))
+        return suffixes
+
+    def _after_dot(self, ids: Bytes) -> Bytes:
+        """The byte after the first dot that stands before the first delimiter, or 0."""
+        dots, marks = ids == _DOT, ids == self._delimiter
+        dot, mark = dots.argmax(axis=1), marks.argmax(axis=1)
+        mark[~marks.any(axis=1)] = _LONGEST_ID
+        is_step = dots.any(axis=1) & (dot < mark) & (dot < _LONGEST_ID - 1)
+        after = np.zeros(len(ids), np.uint8)
+        after[is_step] = ids[is_step, dot[is_step] + 1]
+        return after
+
+    def _rows(self, data: bytes) -> _Rows:
+        """Well-formed rows, taken apart."""
+        a = np.frombuffer(data, np.uint8)
+        marks = np.flatnonzero(np.equal(a, self._delimiter, out=self._room(len(a))))
+        ends = np.flatnonzero(np.equal(a, _NEWLINE, out=self._room(len(a))))
+        return _Rows(a, ends, marks.reshape(-1, self._per_line))
+
+    def _implausible(self, allocations: bytes) -> Positions:
+        """Indices of rows in which some field begins as no value of its column does."""
+        rows = self._rows(allocations)
+        plausible = np.ones(len(rows.ends), np.bool_)
+        for column, allowed in self._first_bytes:
+            plausible &= allowed[rows.a[rows.column(column)[0]]]
+        return np.flatnonzero(~plausible)
+
+    def _step_names(self, steps: bytes) -> bytes:
+        """Id and name of numbered steps, whose name is the program's, and of `.interactive`."""
+        if self._id is None or self._name is None or not steps:
+            return b""
+        rows = self._rows(steps)
+        id_starts, id_ends = rows.column(self._id)
+        name_starts, name_ends = rows.column(self._name)
+        starts = np.column_stack((id_starts, name_starts)).ravel()
+        ends = np.column_stack((id_ends, name_ends)).ravel() + 1
+        picked = _gather(rows.a, starts, ends)
+        closing = (ends - starts).cumsum() - 1
+        picked[closing[0::2]] = ord(STEP_DELIMITER)
+        picked[closing[1::2]] = _NEWLINE
+        return picked.tobytes()
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """Well-formed rows: their bytes, their newlines, their delimiters (one row a line)."""
+
+    a: Bytes
+    ends: Positions
+    marks: npt.NDArray[np.int64]
+
+    def column(self, index: int) -> tuple[Positions, Positions]:
+        """Start and end of one field in every row."""
+        if index == 0:
+            starts = np.concatenate((np.zeros(1, np.int64), self.ends[:-1] + 1))[: len(self.ends)]
+        else:
+            starts = self.marks[:, index - 1] + 1
+        return starts, self.marks[:, index] if index < self.marks.shape[1] else self.ends
+
+
+def _gather(a: Bytes, starts: Positions, ends: Positions) -> Bytes:
+    """The bytes of many short ranges, one after the other."""
+    sizes = ends - starts
+    shift = starts - (sizes.cumsum() - sizes)
+    return a[np.arange(int(sizes.sum())) + np.repeat(shift, sizes)]
+
+
+def _windows(a: Bytes, starts: Positions) -> Bytes:
+    """The `_LONGEST_ID` bytes from each start on; shape (starts, _LONGEST_ID)."""
+    near_end = starts > len(a) - _LONGEST_ID
+    windows = np.empty((len(starts), _LONGEST_ID), np.uint8)
+    tail = starts[near_end, None] + np.arange(_LONGEST_ID)
+    windows[near_end] = a[np.minimum(tail, len(a) - 1)]
+    if not near_end.all():
+        every = np.lib.stride_tricks.sliding_window_view(a, _LONGEST_ID)
+        windows[~near_end] = every[starts[~near_end]]
+    return windows
+
+
+def _join(block: memoryview, starts: Positions, ends: Positions) -> bytes:
+    """Lines with their newlines, as one piece of bytes; adjacent lines are copied at once."""
+    if not len(starts):
+        return b""
+    breaks = np.flatnonzero(starts[1:] != ends[:-1] + 1) + 1
+    firsts = starts[np.concatenate((np.zeros(1, np.int64), breaks))].tolist()
+    lasts = ends[np.concatenate((breaks - 1, np.array([len(ends) - 1])))].tolist()
+    return b"".join([block[a : b + 1] for a, b in zip(firsts, lasts, strict=True)])
+
+
+def _with_neighbours(flags: Flags) -> Flags:
+    """Flags, the lines before and after each, and both ends of the block."""
+    wide = flags.copy()
+    wide[1:] |= flags[:-1]
+    wide[:-1] |= flags[1:]
+    wide[[0, -1]] = True
+    return wide
+
+
+def _bad_utf8(block: memoryview, a: Bytes, starts: Positions, ends: Positions) -> list[int]:
+    """Indices of the lines that are not UTF-8."""
+    if a.max(initial=0) < 128:
+        return []
+    try:
+        str(block, "utf-8")
+    except UnicodeDecodeError:
+        return [i for i in range(len(ends)) if not _is_utf8(block[starts[i] : ends[i]])]
+    return []
+
+
+def _is_utf8(line: memoryview) -> bool:
+    try:
+        str(line, "utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True

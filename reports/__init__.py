@@ -1,0 +1,1 @@
+"""The templates of the reports, as package data."""

@@ -1,0 +1,262 @@
+"""A full disk or an I/O error at any call leaves the earlier output whole and nothing beside it."""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from machine import make_read_only, small_file_system
+
+from cedana_poc import output
+from cedana_poc.errors import UserError
+
+OLD, NEW = "old " * 1000, "new " * 1000
+OLD_TABLES: dict[str, output.Table] = {"a": (("x",), [(1,)]), "old": (("x",), [("y" * 2000,)])}
+NEW_TABLES: dict[str, output.Table] = {"a": (("x",), [(2,)]), "b": (("x",), [("z" * 2000,)])}
+
+
+class Fault:
+    """Replaces one function of os; its n-th call (or that one and all later) fails.
+
+    Writes are cut to 999 bytes, as a file system may do, so that a write has several calls.
+    """
+
+    def __init__(self, name: str, nth: int, code: int, *, lasting: bool = False) -> None:
+        self.name, self.nth, self.code, self.lasting = name, nth, code, lasting
+        self.calls = 0
+        self.real: Callable[..., Any] = getattr(os, name)
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        self.calls += 1
+        if self.calls == self.nth or (self.lasting and self.calls > self.nth):
+            raise OSError(self.code, os.strerror(self.code))
+        if self.name == "write":
+            return self.real(args[0], args[1][:999])
+        return self.real(*args, **options)
+
+    @property
+    def hit(self) -> bool:
+        return self.calls >= self.nth
+
+    def told(self, action: Callable[[], object]) -> str:
+        """Run action under this fault and return the text of its UserError, or nothing."""
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(os, self.name, self)
+            try:
+                action()
+            except UserError as error:
+                return str(error)
+        return ""
+
+
+def faults(name: str, code: int, *, lasting: bool = False) -> Iterator[Fault]:
+    """Yield a fault at the first call, the second, … until one is no longer reached."""
+    for nth in itertools.count(1):
+        fault = Fault(name, nth, code, lasting=lasting)
+        yield fault
+        if not fault.hit:
+            assert nth > 1, f"os.{name} was never called"
+            return
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def snapshot(folder: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(folder)): path.read_bytes() if path.is_file() else b"folder"
+        for path in sorted(folder.rglob("*"))
+    }
+
+
+CALLS = [
+    ("write", errno.ENOSPC),
+    ("write", errno.EIO),
+    ("fsync", errno.EIO),
+    ("open", errno.EMFILE),
+    ("replace", errno.EROFS),
+    ("fchmod", errno.EPERM),
+]
+
+
+@pytest.mark.parametrize(("name", "code"), CALLS)
+@pytest.mark.parametrize("lasting", [False, True], ids=["once", "lasting"])
+def test_fault_at_any_call_leaves_one_whole_file(
+    tmp_path: Path, name: str, code: int, lasting: bool
+) -> None:
+    """Only a fault after the rename, when the folder is flushed, may leave the new file."""
+    path = tmp_path / "report.html"
+    replaced = []
+    for fault in faults(name, code, lasting=lasting):
+        path.write_text(OLD)
+
+        told = fault.told(lambda: output.write_text(path, NEW))
+
+        assert names(tmp_path) == ["report.html"]
+        assert path.read_text() in (OLD, NEW)
+        assert fault.hit == bool(told)
+        replaced.append(path.read_text() == NEW)
+        if fault.hit:
+            assert told.startswith(f"{path}: ")
+            assert os.strerror(code) in told
+            assert replaced[-1] == ("is complete" in told)
+    after_rename = [True] if name in ("fsync", "open") else []
+    assert [*after_rename, True] == [each for each in replaced if each]
+    assert len(replaced) > len(after_rename) + 1
+
+
+@pytest.mark.parametrize(("name", "code"), CALLS)
+def test_fault_at_any_call_leaves_no_part_of_a_new_file(
+    tmp_path: Path, name: str, code: int
+) -> None:
+    path = tmp_path / "report.html"
+    for fault in faults(name, code):
+        told = fault.told(lambda: output.write_text(path, NEW))
+
+        complete = not told or "is complete" in told
+        assert snapshot(tmp_path) == ({"report.html": NEW.encode()} if complete else {})
+        path.unlink(missing_ok=True)
+
+
+def test_interruption_by_the_user_leaves_the_earlier_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    (tmp_path / "a.txt").write_text(OLD)
+    monkeypatch.setattr(os, "fsync", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        output.write_text(tmp_path / "a.txt", NEW)
+
+    assert {"a.txt": OLD.encode()} == snapshot(tmp_path)
+
+
+@pytest.mark.parametrize("code", [errno.EINVAL, errno.ENOTSUP])
+def test_file_system_that_cannot_flush_folders_is_no_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    monkeypatch.setattr(os, "fsync", Fault("fsync", 2, code))
+
+    output.write_text(tmp_path / "a.txt", NEW)
+
+    assert (tmp_path / "a.txt").read_text() == NEW
+
+
+def test_next_write_after_a_fault_succeeds(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    for fault in faults("write", errno.ENOSPC):
+        fault.told(lambda: output.write_text(path, OLD))
+        output.write_text(path, NEW)
+
+        assert {"a.txt": NEW.encode()} == snapshot(tmp_path)
+
+
+# --- the folder of tables ---
+
+FOLDER_CALLS = [
+    ("write", errno.ENOSPC),
+    ("fsync", errno.EIO),
+    ("open", errno.EMFILE),
+    ("mkdir", errno.ENOSPC),
+    ("chmod", errno.EPERM),
+    ("rename", errno.EIO),
+    ("listdir", errno.EIO),
+]
+
+
+@pytest.mark.parametrize(("name", "code"), FOLDER_CALLS)
+def test_fault_at_any_call_leaves_one_whole_folder(tmp_path: Path, name: str, code: int) -> None:
+    work, folder = tmp_path / "work", tmp_path / "work" / "data"
+    work.mkdir()
+    output.write_tables(folder, NEW_TABLES)
+    new = snapshot(folder)
+    replaced = []
+    for fault in faults(name, code):
+        output.write_tables(folder, OLD_TABLES)
+        old = snapshot(folder)
+
+        told = fault.told(lambda: output.write_tables(folder, NEW_TABLES))
+
+        assert names(work) == ["data"]
+        assert snapshot(folder) in (old, new)
+        assert fault.hit == bool(told)
+        replaced.append(snapshot(folder) == new)
+        if fault.hit:
+            assert replaced[-1] == ("is complete" in told)
+    assert not replaced[0]
+    assert replaced[-1]
+
+
+@pytest.mark.parametrize("name", ["unlink", "rmdir"])
+def test_earlier_folder_that_cannot_be_removed_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    output.write_tables(tmp_path / "data", OLD_TABLES)
+    monkeypatch.setattr(os, name, Fault(name, 1, errno.EBUSY))
+
+    with pytest.raises(UserError) as error:
+        output.write_tables(tmp_path / "data", NEW_TABLES)
+
+    (aside,) = [path for path in tmp_path.iterdir() if path.name != "data"]
+    assert str(error.value).endswith(f"; remove {aside}")
+    assert (tmp_path / "data" / "b.csv").exists()
+
+
+def test_earlier_folder_that_cannot_be_put_back_is_named_and_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    output.write_tables(tmp_path / "data", OLD_TABLES)
+    old = snapshot(tmp_path / "data")
+    monkeypatch.setattr(os, "rename", Fault("rename", 2, errno.EIO, lasting=True))
+
+    with pytest.raises(UserError) as error:
+        output.write_tables(tmp_path / "data", NEW_TABLES)
+
+    (aside,) = tmp_path.iterdir()
+    assert str(error.value).endswith(f"; the earlier folder is kept as {aside}")
+    assert old == snapshot(aside)
+
+
+# --- real file systems ---
+
+
+def test_full_disk_keeps_the_earlier_file_and_folder(tmp_path: Path) -> None:
+    with small_file_system(tmp_path / "small") as small:
+        output.write_text(small / "a.txt", "x" * 20_000)
+        output.write_tables(small / "data", OLD_TABLES)
+        before = snapshot(small)
+
+        with pytest.raises(UserError, match="No space left on device"):
+            output.write_text(small / "a.txt", "y" * 100_000)
+        with pytest.raises(UserError, match="No space left on device"):
+            output.write_tables(small / "data", {"a": (("x",), [("y" * 100_000,)])})
+
+        assert before == snapshot(small)
+        output.write_text(small / "a.txt", "z" * 20_000)
+
+
+def test_disk_without_a_free_inode_is_found_before_the_work(tmp_path: Path) -> None:
+    with small_file_system(tmp_path / "small", "size=64k,nr_inodes=2") as small:
+        (small / "only").write_text("x")
+
+        with pytest.raises(UserError, match="No space left on device"):
+            output.check_writable(small / "a.txt")
+
+
+def test_read_only_file_system_is_found_before_the_work(tmp_path: Path) -> None:
+    with small_file_system(tmp_path / "small") as small:
+        (small / "a.txt").write_text("old")
+        make_read_only(small)
+
+        for path, reason in (("a.txt", "is write-protected"), ("b.txt", "Read-only file system")):
+            with pytest.raises(UserError, match=reason):
+                output.check_writable(small / path)
+        with pytest.raises(UserError, match="Read-only file system"):
+            output.check_tables_folder(small / "data")
