@@ -94,7 +94,6 @@ def _entry(row: dict[str, Any]) -> Entry:
 
 CATALOGUE: tuple[Entry, ...] = tuple(_entry(row) for row in _DATA["application"])
 _ABOUT = frozenset(_DATA["about"])
-_SILENT = frozenset(_DATA["silent"])
 _PORTAL_PARTITIONS = frozenset(_DATA["portal_partitions"])
 _PORTAL_FOLDER = "/sys/dashboard/batch_connect/"
 _STILL_THERE_WHEN_ABOUT = (Checkpointing.NONE, Checkpointing.WORKFLOW)
@@ -405,10 +404,8 @@ def _python(arguments: Sequence[str]) -> Entry | None:
     at = next((at for at, word in enumerate(arguments) if not word.startswith("-")), None)
     if at is None:
         return None
-    given, before = arguments[at], arguments[:at]
-    if "-c" in before:
-        return None
-    if "-m" in before:
+    given = arguments[at]
+    if "-m" in arguments[:at]:
         package = given.partition(".")[0]
         return _executed(given, arguments[at + 1 :]) or _executable(package)
     name = _basename(given)
@@ -427,12 +424,10 @@ def _script(path: str) -> _Found:
 @lru_cache(maxsize=65536)
 def _step(name: str) -> Entry | None:
     name = _basename(name)
-    if name in _SILENT:
-        return None
     entry = _executable(name)
     if entry is None:
         entry = _label(name)
-        # A session is believed of a step only when its executable is one.
+        # A session is believed of a step only if its executable is one.
         return None if entry and entry.field in ("shell", "session", "portal") else entry
     return None if entry.field in ("shell", "idle") else entry
 
@@ -460,6 +455,10 @@ def _suggested(work_dir: str) -> Application | None:
 # -------------------------------------------------------------------------------------- all of it
 
 
+def _is_for_portals(partition: str) -> bool:
+    return not _PORTAL_PARTITIONS.isdisjoint(_WORD.findall(partition.lower()))
+
+
 def _candidates(
     line: _Found, step_names: Sequence[str], job_name: str, partition: str
 ) -> Iterator[tuple[Entry | None, str]]:
@@ -481,8 +480,7 @@ def _candidates(
         yield label, "job name"
     yield line.entry, "submit line"
     yield next(iter(ran), None), "step name"
-    at_portal = not _PORTAL_PARTITIONS.isdisjoint(_WORD.findall(partition.lower()))
-    if label and not label.is_named and at_portal and not line.scripted:
+    if label and not label.is_named and not line.scripted and _is_for_portals(partition):
         label = _tables().desktop
     yield label, "job name"
 

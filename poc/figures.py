@@ -137,13 +137,13 @@ def by_week(analysis: dict[str, Any]) -> Figure:
     rows = analysis["breakdowns"]["week"]
     if rows == UNKNOWN:
         return Figure(name, title, "Unknown: needs the column End.")
-    if not rows:
-        return Figure(name, title, "No run ended in the time covered.")
     cells = [
         (row["value"], row["wall_ended"]["node_hours"], row["share_of_node_hours"]) for row in rows
     ]
     if not known(*(exposed for _, exposed, _ in cells)):
         return Figure(name, title, NEEDS_HOURS)
+    if not any(exposed for _, exposed, _ in cells):
+        return Figure(name, title, NONE_ENDED)
     week, exposed, share = max(cells, key=lambda each: each[1])
     text = (
         f"{len(rows)} weeks from {rows[0]['value']} to {rows[-1]['value']}: exposed node-hours as "
@@ -193,9 +193,8 @@ def chains(analysis: dict[str, Any]) -> Figure:
     escalating = sum(chain["escalating"] for chain in found)
     text = (
         "The chains with most exposed node-hours, one bar an attempt, as long as the attempt "
-        "ran. The upright mark is its time limit. In "
-        f"{escalating} of these {len(found)} chains each limit is longer than the one before; "
-        f"the limits of the first are {limits_of(found[0])}."
+        "ran. The upright mark is its time limit. Each limit is longer than the one before in "
+        f"{escalating} of {len(found)}. The limits of the first: {limits_of(found[0])}."
     )
     height = 72 + sum(_chain_height(chain) for chain in found)
     image = svg(name, title, text, height, partial(_draw_chains, found))
@@ -261,7 +260,10 @@ def _attempts(found: Sequence[dict[str, Any]]) -> Table:
 def _draw_partitions(cells: Sequence[tuple[Any, ...]], drawing: Drawing) -> None:
     names, nodes, shares, gpus = zip(*cells, strict=True)
     bottom = 34 + BAR_STEP * len(cells)
-    notes = [f"{rounded(n)} · {percent(s)} %" for n, s in zip(nodes, shares, strict=True)]
+    notes = [
+        f"{rounded(hours)} · {percent(share)} %" if known(share) else rounded(hours)
+        for hours, share in zip(nodes, shares, strict=True)
+    ]
     panels = [(178, 300, nodes, notes, "node-hours · share of the partition's own", 1.6)]
     if known(*gpus) and any(gpus):
         panels.append((520, 200, gpus, [rounded(value) for value in gpus], "GPU-hours", 1.4))

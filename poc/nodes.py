@@ -44,6 +44,18 @@ class Nodes:
 
     sizes: Mapping[str, NodeSize]
 
+    def together(self, node_list: str) -> tuple[int, int, int] | None:
+        """CPUs, memory in MB and GPUs of the nodes in a node list; None if one is not known."""
+        found = [self.sizes.get(name) for name in expand(node_list)]
+        known = [size for size in found if size]
+        if not found or len(known) < len(found):
+            return None
+        return (
+            sum(size.cpus for size in known),
+            sum(size.memory_mb for size in known),
+            sum(size.gpus for size in known),
+        )
+
     @functools.cached_property
     def totals(self) -> NodeSize:
         """All nodes together."""

@@ -77,8 +77,8 @@ def report_tables(analysis: dict[str, Any]) -> dict[str, Any]:
         "top_user": _top_user(wall),
         "rows": _rows_read(rows),
         "left_out": sum(rows["left_out"].values()),
-        "repairs": _places("First rows repaired", analysis["repairs"], "No row needed repair."),
-        "unreadable": _places("Unreadable rows", analysis["unreadable"], "There is none."),
+        "repairs": _places("First rows repaired", analysis["repairs"], "none."),
+        "unreadable": _places("Unreadable rows", analysis["unreadable"], "none."),
         "states": _states(analysis),
         "wall_states": _by_state("Wall-ended runs by state", wall["by_state"]),
         "near_states": _by_state(
@@ -210,7 +210,7 @@ def _states(analysis: Mapping[str, Any]) -> Table:
 
 def _by_state(caption: str, by_state: Mapping[str, Mapping[str, Any]]) -> Table:
     rows = tuple(Row((state, *_usage(used))) for state, used in by_state.items())
-    return Table(caption, (Column("State"), *USAGE), rows, "there is none.")
+    return Table(caption, (Column("State"), *USAGE), rows, "none.")
 
 
 def _breakdown(name: str, rows: Any, column: str) -> Table:

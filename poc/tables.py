@@ -67,8 +67,9 @@ def percent(share: Any) -> str:
 
 
 def rounded(value: Any) -> str:
-    """A number of hours for running text: no decimals where they say nothing."""
-    return count(value) if known(value) and value >= 10 else hours(value)
+    """A number for running text: no decimals where they say nothing."""
+    whole = isinstance(value, int) or (known(value) and value >= 10)
+    return count(value) if whole else hours(value)
 
 
 def limit(value: Any) -> str:

@@ -37,7 +37,7 @@ def _run(program: str, *arguments: str) -> str:
     if found is None:
         return f"there is no {program}"
     ended = subprocess.run([found, *arguments], capture_output=True, text=True)
-    return ended.stderr.strip() if ended.returncode else ""
+    return (ended.stderr.partition("\n")[0] or "no reason given") if ended.returncode else ""
 
 
 @contextlib.contextmanager

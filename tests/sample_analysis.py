@@ -435,17 +435,13 @@ def sample() -> dict[str, Any]:
 FIXED = {"schema", "users", "tier", "checkpointing", "first_end", "last_end", "end", "sha256"}
 
 
-def _leaves(value: Any, change: Callable[[str, Any], Any], key: str = "") -> Any:
+def mapped(value: Any, change: Callable[[str, Any], Any], key: str = "") -> Any:
+    """The value with every leaf of it replaced by `change(key, leaf)`."""
     if isinstance(value, dict):
-        return {name: _leaves(inner, change, name) for name, inner in value.items()}
+        return {name: mapped(inner, change, name) for name, inner in value.items()}
     if isinstance(value, list):
-        return [_leaves(inner, change, key) for inner in value]
+        return [mapped(inner, change, key) for inner in value]
     return change(key, value)
-
-
-def _map(document: dict[str, Any], change: Callable[[str, Any], Any]) -> dict[str, Any]:
-    """The document with every leaf replaced by `change(key, leaf)`."""
-    return {key: _leaves(value, change, key) for key, value in document.items()}
 
 
 def hostile() -> dict[str, Any]:
@@ -456,7 +452,7 @@ def hostile() -> dict[str, Any]:
         free = isinstance(leaf, str) and key not in FIXED and leaf not in ("unknown", "")
         return texts if free else leaf
 
-    document = _map(sample(), change)
+    document: dict[str, Any] = mapped(sample(), change)
     for entry, original in zip(document["quality"], quality(), strict=True):
         entry["state"] = original["state"]
     for row, week in zip(document["breakdowns"]["week"], WEEKS, strict=True):
@@ -473,7 +469,7 @@ def unknown() -> dict[str, Any]:
     def change(key: str, leaf: Any) -> Any:
         return leaf if isinstance(leaf, str) or key in counted else "unknown"
 
-    document = _map(document, change)
+    document = mapped(document, change)
     document["rows"]["left_out"] = left_out
     for run in document["wall_ended"]["largest_runs"]:
         run.update(user="unknown", partition="unknown", application="unknown")
@@ -499,8 +495,8 @@ def no_runs() -> dict[str, Any]:
 
     document = sample()
     for part in ("totals", "wall_ended"):
-        document[part] = _map(document[part], change)
-    document["repeats"] = _map(document["repeats"], change) | {"chains": [], "horizon_days": 7}
+        document[part] = mapped(document[part], change)
+    document["repeats"] = mapped(document["repeats"], change) | {"chains": [], "horizon_days": 7}
     document["rows"]["in"] = sum(document["rows"]["left_out"].values())
     document["rows"].update(runs=0, repaired=0)
     document.update(repairs=[], by_state={}, concentration=[], applications=[])

@@ -91,7 +91,8 @@ THROUGH_LAUNCHERS = [
     ("srun conda run -n md python relax.py", "Python script"),
     ("srun nsys profile -o trace lmp -in in.lj", "LAMMPS"),
     ("srun bash -c cd /scratch && gmx_mpi mdrun -deffnm md", "GROMACS"),
-    ("srun bash -euo pipefail -c module load lammps; lmp -in in.lj", "LAMMPS"),
+    ("srun bash -euo pipefail -c lmp -in in.lj", "LAMMPS"),
+    ("srun -n 4 -- lmp -in in.lj", "LAMMPS"),
     ("srun bash ./run_vasp.sh", "VASP"),
 ]
 
@@ -171,6 +172,7 @@ NOT_IN_LINE = [
     "sbatch mygromacsrun.sh",
     "sbatch interactive_segmentation.sh",
     "sbatch bash.sh",
+    "sbatch ./interactive",
     "sbatch vnc_tracing.sh",
     "sbatch /opt/gromacs/share/run.sh",
     "sbatch run.sh gmx mdrun",
@@ -209,6 +211,8 @@ PYTHON_ONLY = [
     "srun python lightning_strikes.py",
     "srun python run_gromacs",
     "sbatch jupyter_like.py",
+    "srun python lmp_data.py",
+    "srun relion_star_merge.py",
     "sbatch --wrap=python -m mymodel.train --data imagenet",
 ]
 
@@ -447,6 +451,7 @@ def test_job_name_with_another_meaning_is_not_an_application(job_name: str) -> N
 
 def test_script_of_the_submit_line_is_stronger_than_the_job_name() -> None:
     assert "Python script" == of_line("sbatch train.py", job_name="gromacs").application.name
+    assert "Python script" == of_line("sbatch start.py", job_name="jupyter").application.name
 
 
 # -------------------------------------------------------------------------------- work directories

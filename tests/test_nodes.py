@@ -65,7 +65,7 @@ def test_every_form_of_the_list_gives_the_same_nodes(tmp_path: Path, text: str) 
 
 
 def test_csv_may_have_other_columns_any_order_case_bom_and_crlf(tmp_path: Path) -> None:
-    text = '\ufeffRack, GPUs ,Node,Memory_MB,CPUs\r\n\r\n7,0,"cn[001-003,7]", 1000 ,8\r\n'
+    text = '\ufeffNode, GPUs ,Rack,Memory_MB,CPUs\r\n\r\n"cn[001-003,7]",0,7, 1000 ,8\r\n'
 
     nodes = read_nodes(node_file(tmp_path, text))
 
@@ -181,8 +181,10 @@ def test_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     ):
         with pytest.raises(UserError, match=f"^{path}: .*{words}"):
             read_nodes(path)
+    closed = node_file(tmp_path, CSV)
+    closed.chmod(0)
     with ordinary_user(), pytest.raises(UserError, match="Permission denied"):
-        read_nodes(Path("/etc/shadow"))
+        read_nodes(closed)
 
 
 @given(st.binary(max_size=200) | st.text(max_size=200).map(str.encode))

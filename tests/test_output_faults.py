@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import itertools
 import os
+import secrets
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -222,6 +223,66 @@ def test_earlier_folder_that_cannot_be_put_back_is_named_and_whole(
     (aside,) = tmp_path.iterdir()
     assert str(error.value).endswith(f"; the earlier folder is kept as {aside}")
     assert old == snapshot(aside)
+
+
+# --- the order of things ---
+
+
+def steps(monkeypatch: pytest.MonkeyPatch, action: Callable[[], object]) -> list[str]:
+    """Run action and return what it flushed and renamed, by last name, in order."""
+    seen: list[str] = []
+    real = {name: getattr(os, name) for name in ("fsync", "replace", "rename")}
+
+    def fsync(file: int) -> None:
+        seen.append(f"flush {Path(f'/proc/self/fd/{file}').readlink().name}")
+        real["fsync"](file)
+
+    def renaming(name: str) -> Callable[..., None]:
+        def rename(old: Path, new: Path) -> None:
+            seen.append(f"rename {Path(old).name} {Path(new).name}")
+            real[name](old, new)
+
+        return rename
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", fsync)
+        for name in ("replace", "rename"):
+            patch.setattr(os, name, renaming(name))
+        patch.setattr(secrets, "token_hex", lambda _: "temp")
+        action()
+    return seen
+
+
+def test_file_is_on_the_device_before_it_is_renamed_and_its_name_after(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = steps(monkeypatch, lambda: output.write_text(tmp_path / "a.txt", NEW))
+
+    temp = ".cedana-poc-temp.tmp"
+    assert made == [f"flush {temp}", f"rename {temp} a.txt", f"flush {tmp_path.name}"]
+
+
+def test_folder_is_on_the_device_before_it_is_renamed_and_its_name_after(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = steps(monkeypatch, lambda: output.write_tables(tmp_path / "data", NEW_TABLES))
+
+    temp = ".cedana-poc-temp.tmp"
+    files = ["flush a.csv", "flush b.csv", "flush cedana-poc-data.json"]
+    assert made == [*files, f"flush {temp}", f"rename {temp} data", f"flush {tmp_path.name}"]
+
+
+def test_link_in_the_place_of_the_private_file_is_not_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "precious").write_text("kept")
+    (tmp_path / ".cedana-poc-temp.tmp").symlink_to("precious")
+    monkeypatch.setattr(secrets, "token_hex", lambda _: "temp")
+
+    with pytest.raises(UserError, match="File exists"):
+        output.write_text(tmp_path / "a.txt", NEW)
+
+    assert (tmp_path / "precious").read_text() == "kept"
 
 
 # --- real file systems ---

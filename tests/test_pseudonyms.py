@@ -99,6 +99,7 @@ def test_key_of_another_home_is_another(tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_relative_config_home_is_ignored(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", "relative")
+    monkeypatch.chdir(home)
     load_key(None)
 
     assert (home / ".config" / "cedana-poc" / "pseudonym.key").exists()

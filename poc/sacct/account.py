@@ -8,22 +8,22 @@ from dataclasses import dataclass, field
 FIRST_FEW = 10
 
 REASONS = {
-    "step": "step of a job, never counted as a job",
-    "array_block": "array tasks that have no record of their own (`_[…]`)",
+    "steps": "step of a job, never counted as a job",
+    "array blocks": "array tasks that have no record of their own (`_[…]`)",
     "pending": "still pending",
     "running": "still running",
     "suspended": "suspended, not ended",
     "revoked": "sibling of a federated job that ran elsewhere",
-    "never_started": "ended without having started",
-    "no_elapsed": "no usable elapsed time",
-    "truncated_id": "job id cut off by fixed width, job or step unknown",
-    "other_partition": "not in the partitions asked for",
-    "no_end": "no end time, so not known to be in the period asked for",
-    "before_since": "ended before --since",
-    "after_until": "ended at or after --until",
-    "identical_copy": "identical copy of a record already read",
-    "older_copy": "older copy of a record (same id, submit and start, other content)",
-    "cut_last_row": "last row of a file, cut off",
+    "never started": "ended without having started",
+    "no elapsed time": "no usable elapsed time",
+    "truncated id": "job id cut off by fixed width, job or step unknown",
+    "other partition": "not in the partitions asked for",
+    "no end time": "no end time, so not known to be in the period asked for",
+    "before --since": "ended before --since",
+    "after --until": "ended at or after --until",
+    "identical copies": "identical copy of a record already read",
+    "older copies": "older copy of a record (same id, submit and start, other content)",
+    "cut last row": "last row of a file, cut off",
     "unreadable": "not readable as a row of sacct",
 }
 """Every reason a row can be left out for."""
@@ -31,7 +31,12 @@ REASONS = {
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """One file as read."""
+    """One file as read.
+
+    Attributes:
+        cut: compressed, and ended before its end mark.
+        local_times: has time stamps without a zone.
+    """
 
     path: str
     sha256: str
@@ -40,6 +45,7 @@ class Input:
     rows: int
     columns: tuple[str, ...]
     cut: bool = False
+    local_times: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -38,11 +39,13 @@ class Loaded:
 
     Attributes:
         connection: tables `runs`, `records` and `step_names`, see `records.py`.
+        scratch: a private folder that goes with the database.
         columns: canonical names of the fields that at least one file has.
         zone: IANA name of the zone of local times; None if it is not known.
     """
 
     connection: duckdb.DuckDBPyConnection
+    scratch: Path
     account: Account
     columns: frozenset[str]
     zone: str | None
@@ -55,6 +58,7 @@ def load(
     columns: Sequence[str] = (),
     zone: str | None = None,
     wanted: Filter | None = None,
+    node_set_size: records.NodeSetSize | None = None,
     progress: Progress | None = None,
 ) -> Iterator[Loaded]:
     """Read files into a temporary database that lives as long as the context.
@@ -63,6 +67,8 @@ def load(
         paths: files; overlapping days are recognised.
         columns: names of the columns of files without a header.
         zone: IANA name of the zone that local times are in.
+        wanted: which ended records to keep; the others are left out by name.
+        node_set_size: tells the size of the nodes in a node list, for node-equivalent hours.
 
     Raises:
         UserError: a file cannot be read or is not sacct output.
@@ -75,9 +81,9 @@ def load(
             for path in paths:
                 reader.read(path, columns)
             has = frozenset(name for file in account.inputs for name in file.columns)
-            records.make_runs(connection, has)
+            records.make_runs(connection, has, node_set_size)
             _settle(connection, account)
-            yield Loaded(connection, account, has, zone)
+            yield Loaded(connection, Path(scratch), account, has, zone)
         finally:
             connection.close()
 
@@ -132,6 +138,7 @@ class _Reader:
                     rows=self._account.rows_in - before,
                     columns=dialect.columns,
                     cut=source.truncated,
+                    local_times=re.search(rb"\d{4}-\d\d-\d\d[T ]\d\d:\d\d", first) is not None,
                 )
             )
 
@@ -176,7 +183,7 @@ class _Reader:
             writer.lines(scanned.allocations)
             writer.step_names(scanned.step_names)
             self._account.rows_in += scanned.rows + scanned.steps
-            self._account.left_out["step"] += scanned.steps
+            self._account.left_out["steps"] += scanned.steps
             previous = 0
             for doubtful in scanned.doubtful:
                 if doubtful.number != previous + 1:
@@ -274,7 +281,7 @@ class _RowTaker:
     def __call__(self, settled: Row | Unreadable) -> None:
         self._account.rows_in += 1
         if isinstance(settled, Unreadable):
-            reason = "cut_last_row" if settled.last else "unreadable"
+            reason = "cut last row" if settled.last else "unreadable"
             self._account.leave_out(reason, self._path, settled.number, settled.problem)
             return
         if settled.problem:
@@ -282,7 +289,7 @@ class _RowTaker:
         self._note_truncated(settled.fields)
         job = settled.fields[self._id] if self._id is not None else ""
         if "." in job:
-            self._account.left_out["step"] += 1
+            self._account.left_out["steps"] += 1
             if self._name is not None:
                 self.step_name(job, settled.fields[self._name])
         else:

@@ -7,7 +7,7 @@ of RESIZING records of one job whose End is the next Start, or all components of
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import duckdb
 
@@ -26,6 +26,7 @@ CREATE TABLE records (
 CREATE TABLE step_names (job VARCHAR, suffix VARCHAR, name VARCHAR);
 CREATE TABLE states (word VARCHAR, word_state VARCHAR, word_reason VARCHAR);
 CREATE TABLE copies (r BIGINT, reason VARCHAR);
+CREATE TABLE node_sets (node_list VARCHAR, set_cpus BIGINT, set_memory BIGINT, set_gpus BIGINT);
 """
 
 _COMPARED = (
@@ -46,7 +47,7 @@ WITH candidates AS (
   WINDOW same AS (PARTITION BY {{key}}
     ORDER BY "end" DESC NULLS LAST, elapsed DESC, file DESC, hash({_COMPARED}))
 )
-SELECT r, if(content = kept, 'identical_copy', 'older_copy') FROM ranked WHERE place > 1
+SELECT r, if(content = kept, 'identical copies', 'older copies') FROM ranked WHERE place > 1
 """
 
 _TRES = """
@@ -101,20 +102,34 @@ SELECT records.rowid AS r, job, id, array_id, array_task, cluster, "user", accou
     if(records.alloc_tres <> '' OR records.gres IS NOT NULL, 0, NULL)) AS gpus,
   gpu_model, billing,
   coalesce(memory, req_mebibytes(memory_text, coalesce(records.nodes, tres.nodes),
-    coalesce(records.cpus, tres.cpus))) AS memory
+    coalesce(records.cpus, tres.cpus))) AS memory,
+  set_cpus, set_memory, set_gpus
 FROM records
 JOIN tres ON records.alloc_tres = tres.alloc_tres AND records.gres IS NOT DISTINCT FROM tres.gres
+LEFT JOIN node_sets ON records.node_list = node_sets.node_list
 WHERE reason IS NULL AND records.rowid NOT IN (SELECT r FROM copies)
 """
 
+_EQUIVALENT = """round(elapsed * nodes * least(1, greatest(
+  cpus / set_cpus, if(set_memory > nodes, memory / set_memory, 0),
+  if(set_gpus > 0, gpus / set_gpus, 0))))::BIGINT"""
+"""The largest share of CPU, memory and GPU of the nodes a run was on, as so many whole nodes; a
+node of 1 MB is one whose memory is not configured."""
+
 _SECONDS = ", ".join(
-    f"{{sum}}({unit} * elapsed) AS {name}_seconds"
-    for unit, name in (("nodes", "node"), ("cpus", "cpu"), ("gpus", "gpu"), ("billing", "billing"))
+    f"{{sum}}({product}) AS {name}_seconds"
+    for name, product in (
+        ("node", "nodes * elapsed"),
+        ("node_equivalent", _EQUIVALENT),
+        ("cpu", "cpus * elapsed"),
+        ("gpu", "gpus * elapsed"),
+        ("billing", "billing * elapsed"),
+    )
 )
 
 _RUNS = f"""
 CREATE TABLE runs AS
-SELECT r AS run, 1 AS records, parts.* EXCLUDE (r, billing), {_SECONDS.format(sum="")}
+SELECT r AS run, 1 AS records, parts.* EXCLUDE (r, billing, set_cpus, set_memory, set_gpus), {_SECONDS.format(sum="")}
 FROM parts WHERE r NOT IN (SELECT r FROM run_groups)
 UNION ALL BY NAME
 SELECT run, count(*)::INTEGER AS records, {{of_representative}},
@@ -129,6 +144,9 @@ SELECT run, count(*)::INTEGER AS records, {{of_representative}},
   {_SECONDS.format(sum="every_sum")}
 FROM parts JOIN run_groups USING (r) GROUP BY run
 """
+
+NodeSetSize = Callable[[str], tuple[int, int, int] | None]
+"""Node list as printed -> (CPUs, memory in MiB, GPUs) of its nodes together; None if unknown."""
 
 _OF_REPRESENTATIVE = (
     "job id array_id array_task cluster user account partition qos reservation state exit_code "
@@ -148,16 +166,24 @@ def connect(scratch: str, memory_limit: str, threads: int | None = None) -> duck
         "CREATE MACRO every_sum(x) AS if(count(x) = count(*), sum(x)::BIGINT, NULL)"
     )
     connection.execute(_TABLES)
-    connection.executemany("INSERT INTO states VALUES (?, ?, ?)", state_table())
+    words = list(zip(*state_table(), strict=True))
+    connection.execute(
+        "INSERT INTO states SELECT unnest(?), unnest(?), unnest(?)", [list(w) for w in words]
+    )
     return connection
 
 
-def make_runs(connection: duckdb.DuckDBPyConnection, columns: Iterable[str]) -> None:
+def make_runs(
+    connection: duckdb.DuckDBPyConnection, columns: Iterable[str], size: NodeSetSize | None
+) -> None:
     """Fill `copies` and `runs` from `records`.
 
     Args:
         columns: canonical names that at least one file has.
+        size: tells the size of the nodes in a node list.
     """
+    if size:
+        _fill_node_sets(connection, size)
     has = set(columns)
     key = 'cluster, id, submit, start' if has & {"submit", "start"} else _COMPARED
     connection.execute(_COPIES.format(key=key))
@@ -168,6 +194,20 @@ def make_runs(connection: duckdb.DuckDBPyConnection, columns: Iterable[str]) -> 
         f'any_value("{name}") FILTER (r = run) AS "{name}"' for name in _OF_REPRESENTATIVE
     )
     connection.execute(_RUNS.format(of_representative=representative))
+
+
+def _fill_node_sets(connection: duckdb.DuckDBPyConnection, size: NodeSetSize) -> None:
+    lists = connection.cursor().execute(
+        "SELECT DISTINCT node_list FROM records WHERE reason IS NULL AND node_list IS NOT NULL"
+    )
+    while batch := lists.fetchmany(10_000):
+        known = [(text, *found) for (text,) in batch if (found := size(text))]
+        columns = list(zip(*known, strict=True))
+        if known:
+            connection.execute(
+                "INSERT INTO node_sets SELECT unnest(?), unnest(?), unnest(?), unnest(?)",
+                [list(column) for column in columns],
+            )
 
 
 def left_out(connection: duckdb.DuckDBPyConnection) -> Counter[str]:

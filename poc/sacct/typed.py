@@ -15,18 +15,12 @@ from cedana_poc.sacct.grammar import CODES, NOT_ENDED, STATES, base_state
 MACROS = r"""
 CREATE MACRO given(x) AS
   CASE WHEN x IN ('', 'Unknown', 'None', 'N/A', 'INVALID', '(null)') THEN NULL ELSE x END;
-CREATE MACRO clock_seconds(p) AS
-  CASE len(p)
-    WHEN 3 THEN try_cast(p[1] AS BIGINT) * 3600 + try_cast(p[2] AS BIGINT) * 60
-      + floor(try_cast(p[3] AS DOUBLE))::BIGINT
-    WHEN 2 THEN try_cast(p[1] AS BIGINT) * 60 + floor(try_cast(p[2] AS DOUBLE))::BIGINT
-  END;
 CREATE MACRO duration(x) AS
   CASE
-    WHEN given(x) IS NULL THEN NULL
-    WHEN contains(x, '-') THEN try_cast(split_part(x, '-', 1) AS BIGINT) * 86400
-      + clock_seconds(string_split(split_part(x, '-', 2), ':'))
-    WHEN contains(x, ':') THEN clock_seconds(string_split(x, ':'))
+    WHEN x LIKE '%_:__:__%'
+      THEN floor(epoch(try_cast(replace(x, '-', ' days ') AS INTERVAL)))::BIGINT
+    WHEN contains(x, ':')
+      THEN floor(epoch(try_cast('00:' || x AS INTERVAL)))::BIGINT
     ELSE try_cast(x AS BIGINT)
   END;
 CREATE MACRO scaled(x, base) AS
@@ -36,7 +30,7 @@ CREATE MACRO scaled(x, base) AS
       try_cast(x[:-2] AS DOUBLE) * pow(base, strpos('KMGTP', x[-1:]))
     ELSE try_cast(x AS DOUBLE)
   END;
-CREATE MACRO whole(x) AS round(scaled(x, 1024))::BIGINT;
+CREATE MACRO whole(x) AS coalesce(try_cast(x AS BIGINT), round(scaled(x, 1024))::BIGINT);
 CREATE MACRO mebibytes(x) AS
   CASE WHEN regexp_full_match(x, '[\d.]+') THEN try_cast(x AS DOUBLE)
        ELSE scaled(x, 1024) / 1048576 END;
@@ -121,24 +115,24 @@ def typed_columns(columns: Sequence[str], zone: str | None) -> str:
 def reason(columns: Sequence[str], wanted: Filter) -> str:
     """SQL: why a row is no ended run that was asked for; NULL for one that is."""
     cases = [
-        ("is_step", "step"),
-        ("is_block", "array_block"),
+        ("is_step", "steps"),
+        ("is_block", "array blocks"),
         ("word_state IS NULL", "unreadable"),
         ("word_reason IS NOT NULL", None),
         ("elapsed IS NULL AND elapsed_text IS NOT NULL", "unreadable"),
-        (_never_started(columns), "never_started"),
-        ("elapsed IS NULL", "no_elapsed"),
-        ('truncated AND "user" IS NULL AND partition IS NULL', "truncated_id"),
+        (_never_started(columns), "never started"),
+        ("elapsed IS NULL", "no elapsed time"),
+        ('truncated AND "user" IS NULL AND partition IS NULL', "truncated id"),
     ]
     if wanted.partitions:
         names = ", ".join(literal(name) for name in wanted.partitions)
-        cases.append((f"partition IS NULL OR partition NOT IN ({names})", "other_partition"))
+        cases.append((f"partition IS NULL OR partition NOT IN ({names})", "other partition"))
     if wanted.since is not None or wanted.until is not None:
-        cases.append(('"end" IS NULL', "no_end"))
+        cases.append(('"end" IS NULL', "no end time"))
     if wanted.since is not None:
-        cases.append((f'"end" < {wanted.since}', "before_since"))
+        cases.append((f'"end" < {wanted.since}', "before --since"))
     if wanted.until is not None:
-        cases.append((f'"end" >= {wanted.until}', "after_until"))
+        cases.append((f'"end" >= {wanted.until}', "after --until"))
     branches = " ".join(
         f"WHEN {condition} THEN {literal(name) if name else 'word_reason'}"
         for condition, name in cases
@@ -164,9 +158,11 @@ def _typed(zone: str | None) -> Mapping[str, str]:
         "id": "coalesce(given(jobidraw), given(jobid))",
         "leader": f"CASE WHEN contains({job}, '+') AND NOT ends_with({job}, '+') "
         f"THEN split_part({job}, '+', 1) END",
-        "offset": f"try_cast(split_part({job}, '+', 2) AS INTEGER)",
+        "offset": f"CASE WHEN contains({job}, '+') "
+        f"THEN try_cast(split_part({job}, '+', 2) AS INTEGER) END",
         "array_id": f"CASE WHEN contains({job}, '_') THEN split_part({job}, '_', 1) END",
-        "array_task": f"try_cast(split_part({job}, '_', 2) AS BIGINT)",
+        "array_task": f"CASE WHEN contains({job}, '_') "
+        f"THEN try_cast(split_part({job}, '_', 2) AS BIGINT) END",
         "truncated": f"coalesce(ends_with({job}, '+'), false)",
         **{name: f"given({_quoted(name)})" for name in _WORDS},
         "state_text": "given(state)",

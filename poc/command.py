@@ -1,0 +1,177 @@
+"""`cedana-poc analyze` from request to files: checks first, then work, then one write after another."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from cedana_poc import analysis, output, terminal
+from cedana_poc.errors import UserError
+from cedana_poc.nodes import Nodes, read_nodes
+from cedana_poc.pseudonyms import load_key
+from cedana_poc.sacct.read import Loaded, Progress, load
+from cedana_poc.sacct.typed import Filter
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """The arguments of the command, as typed."""
+
+    files: tuple[Path, ...]
+    columns: tuple[str, ...] = ()
+    timezone: str | None = None
+    since: str = ""
+    until: str = ""
+    partitions: tuple[str, ...] = ()
+    nodes: Path | None = None
+    json: str = ""
+    html: Path | None = None
+    data: Path | None = None
+    pseudonyms: bool = True
+    pseudonym_key: Path | None = None
+    top: int = 10
+
+
+def run(request: Request) -> int:
+    """Do it; the exit code.
+
+    Raises:
+        UserError: bad usage or input; nothing has been written then.
+    """
+    wanted = _filter(request)
+    _check_outputs(request)
+    nodes = read_nodes(request.nodes) if request.nodes else None
+    options = _options(request)
+    with (
+        _progress(request.files) as progress,
+        load(
+            request.files,
+            columns=request.columns,
+            zone=request.timezone,
+            wanted=wanted,
+            node_set_size=nodes.together if nodes else None,
+            progress=progress,
+        ) as loaded,
+    ):
+        return _answer(request, loaded, options, nodes)
+
+
+def _answer(
+    request: Request, loaded: Loaded, options: analysis.Options, nodes: Nodes | None
+) -> int:
+    if not loaded.account.readable:
+        document = analysis.account_only(loaded, options)
+        print(terminal.refusal(document), file=sys.stderr)
+        return 2
+    document = analysis.analyse(loaded, options, nodes)
+    _write(request, document)
+    return 0
+
+
+def _write(request: Request, document: dict[str, Any]) -> None:
+    if request.html:
+        from cedana_poc.report import render
+
+        output.write_text(request.html, render(document))
+    if request.data:
+        from cedana_poc.data_tables import tables
+
+        output.write_tables(request.data, tables(document))
+    if request.json == "-":
+        sys.stdout.write(output.to_json(document))
+        return
+    if request.json:
+        output.write_text(Path(request.json), output.to_json(document))
+    print(terminal.summary(document))
+
+
+def _check_outputs(request: Request) -> None:
+    if request.json and request.json != "-":
+        output.check_writable(Path(request.json))
+    if request.html:
+        output.check_writable(request.html)
+    if request.data:
+        output.check_tables_folder(request.data)
+
+
+def _filter(request: Request) -> Filter:
+    if request.timezone:
+        try:
+            ZoneInfo(request.timezone)
+        except (ZoneInfoNotFoundError, ValueError, OSError) as error:
+            raise UserError(
+                f"{request.timezone!r} is not a time zone",
+                where="--timezone",
+                hint="give an IANA name such as Europe/Berlin or UTC",
+            ) from error
+    since = _seconds("--since", request.since, request.timezone)
+    until = _seconds("--until", request.until, request.timezone)
+    if since is not None and until is not None and since >= until:
+        raise UserError(
+            f"--since {request.since} is not before --until {request.until}",
+            hint="--until is exclusive: the first moment that no longer counts",
+        )
+    return Filter(since, until, request.partitions)
+
+
+def _seconds(option: str, text: str, zone: str | None) -> int | None:
+    if not text:
+        return None
+    try:
+        return analysis.seconds_of(text, zone)
+    except ValueError as error:
+        raise UserError(
+            f"{text!r} is not a date", where=option, hint="write 2026-03-31 or 2026-03-31T12:00"
+        ) from error
+
+
+def _options(request: Request) -> analysis.Options:
+    key = load_key(request.pseudonym_key) if request.pseudonyms else None
+    nodes = request.nodes
+    return analysis.Options(
+        timezone=request.timezone,
+        since=request.since,
+        until=request.until,
+        partitions=request.partitions,
+        nodes_path=str(nodes or ""),
+        nodes_sha256=hashlib.sha256(nodes.read_bytes()).hexdigest() if nodes else "",
+        key=key,
+        top=request.top,
+    )
+
+
+@contextmanager
+def _progress(files: tuple[Path, ...]) -> Iterator[Progress | None]:
+    """A bar by bytes with the rate of rows, on a terminal only."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress as Bar, TextColumn, TimeRemainingColumn
+
+    sizes = {str(path): path.stat().st_size for path in files if path.is_file()}
+    bar = Bar(
+        TextColumn("reading"),
+        BarColumn(),
+        TextColumn("{task.percentage:>3.0f}%  {task.fields[rate]}"),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+        transient=True,
+    )
+    with bar:
+        task = bar.add_task("", total=sum(sizes.values()) or None, rate="")
+        done: dict[str, int] = {}
+
+        def tell(path: str, size: int, rows: int) -> None:
+            done[path] = size
+            elapsed = bar.tasks[task].elapsed or 0
+            rate = f"{rows / elapsed:,.0f} rows/s" if elapsed > 0.2 else ""
+            bar.update(task, completed=sum(done.values()), rate=rate)
+
+        yield tell
