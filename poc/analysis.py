@@ -27,7 +27,7 @@ from cedana_poc.exposure import (
 )
 from cedana_poc.nodes import Nodes
 from cedana_poc.pseudonyms import pseudonyms
-from cedana_poc.sacct.read import Loaded
+from cedana_poc.sacct.load import Loaded
 from cedana_poc.sacct.typed import literal
 
 SCHEMA = "cedana-poc/analysis/1"

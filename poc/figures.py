@@ -158,10 +158,10 @@ def by_week(analysis: dict[str, Any]) -> Figure:
 def concentration(analysis: dict[str, Any]) -> Figure:
     name, title = "users", "How few users the exposed node-hours belong to"
     rows = analysis["concentration"]
+    if not analysis["wall_ended"]["runs"]:
+        return Figure(name, title, NONE_ENDED)
     if rows == UNKNOWN:
         return Figure(name, title, "Unknown: needs the columns User, NNodes and Elapsed.")
-    if not rows:
-        return Figure(name, title, NONE_ENDED)
     keys = ("user", "node_hours", "share", "cumulative_share")
     cells = [tuple(row[key] for key in keys) for row in rows[:MOST_BARS]]
     if not known(*(number for row in cells for number in row[1:])):
@@ -292,8 +292,7 @@ def _draw_histogram(histogram: dict[str, Any], drawing: Drawing) -> None:
         words = ["0 %", "25 %", "50 %", "75 %", "limit"] if last else []
         axes.set_xticks([0, 0.25, 0.5, 0.75, 1] if last else [], words)
         heading(axes, above)
-    upper = drawing.axes[0]
-    upper.text(band - 0.008, upper.get_ylim()[1] * 0.97, "kill band", ha="right", va="top")
+    heading(drawing.axes[0], "kill band", 1, "right")
 
 
 def _draw_weeks(cells: Sequence[tuple[str, Any, Any]], drawing: Drawing) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from cedana_poc.exposure import HOURS, Exposure
-from cedana_poc.sacct.read import Loaded
+from cedana_poc.sacct.load import Loaded
 
 Check = dict[str, str]
 

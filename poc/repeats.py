@@ -44,7 +44,8 @@ FROM (SELECT DISTINCT name FROM records JOIN runs ON records.rowid = runs.run)
 
 _KEYED = """
 CREATE TABLE keyed AS
-SELECT runs.run, hash(runs.cluster, runs."user", {identity}, runs.array_task) AS key,
+SELECT runs.run, hash(runs.cluster, runs."user", {identity},
+    try_cast(nullif(split_part(runs.job, '_', 2), '') AS BIGINT)) AS key,
   {weak} AS weak, runs.submit, coalesce(runs.start, runs."end" - runs.elapsed) AS start, runs."end",
   coalesce(walls.kind IN ('limit', 'limit_unknown'), false) AS at_limit,
   runs.state = 'COMPLETED' AND walls.run IS NULL AS completed
@@ -170,7 +171,7 @@ def _certain(connection: duckdb.DuckDBPyConnection, horizon: int) -> list[Link]:
 
 def _dependent(connection: duckdb.DuckDBPyConnection) -> Iterator[tuple[int, int]]:
     at_limit = connection.execute(
-        'SELECT run, cluster, "user", id, job, array_id FROM runs JOIN walls USING (run) '
+        'SELECT run, cluster, "user", id, job, split_part(job, chr(95), 1) FROM runs JOIN walls USING (run) '
         "WHERE kind IN ('limit', 'limit_unknown') ORDER BY submit, job"
     ).fetchall()
     named: dict[tuple[Any, ...], int] = {}

@@ -47,6 +47,7 @@ CAUSES = {
 }
 REASONS = {
     "several_nodes": "Runs on several nodes",
+    "nodes_unknown": "Number of nodes not in the file",
     "session": "Idle sessions",
     "gpu_not_supported": "GPU not supported",
     "checkpoints_itself": "Application checkpoints itself by default",
@@ -61,8 +62,8 @@ BREAKDOWNS = {
 }
 TIERS = {
     "certain": "Certain: Slurm itself links the two",
-    "probable": "Probable: same user, work directory and name",
-    "ambiguous": "Ambiguous: could as well be a sibling of a campaign",
+    "probable": "Probable: same user, work directory, name and array index",
+    "ambiguous": "Ambiguous: siblings that overlap, or a name that says nothing",
     "none": "None found",
     "too_recent": "Too recent: the data end before a follower could be seen",
 }
@@ -143,7 +144,10 @@ def _kinds(wall: Mapping[str, Any], whole: Mapping[str, Any]) -> Table:
             Row(_shared(CAUSES.get(cause, cause), used, whole), "part")
             for cause, used in other["by_cause"].items()
         ),
-        Row(_shared("Another state just before the limit", _minus(near, reached), whole), "sum"),
+        Row(
+            _shared("Another state near the limit, not ended by it", _minus(near, reached), whole),
+            "sum",
+        ),
         Row(_shared("All runs that ended", whole, whole), "sum"),
     ]
     return Table("Runs by how they ended", (Column("Kind"), *USAGE_AND_SHARES), tuple(rows))
@@ -182,7 +186,9 @@ def _top_user(wall: Mapping[str, Any]) -> Table:
     if UNKNOWN not in (top, rest):
         for name, used in (("All users", wall), (f"Without {top['user']}", rest)):
             rows.append(Row((name, *(used[key] for key in keys))))
-    missing = "unknown, needs the columns User, NNodes and Elapsed."
+    missing = "no run ended at its time limit."
+    if wall["runs"]:
+        missing = "unknown, needs the columns User, NNodes and Elapsed."
     return Table("Wall-ended runs with and without the top user", columns, tuple(rows), missing)
 
 

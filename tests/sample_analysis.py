@@ -463,7 +463,7 @@ def hostile() -> dict[str, Any]:
 def unknown() -> dict[str, Any]:
     """A poor export: counts by state and nothing else; every optional part is "unknown"."""
     counted = {"in", "rows", "bytes", "repaired", "runs", "line", "top", "horizon_days"}
-    document = sample()
+    document: dict[str, Any] = sample()
     left_out = document["rows"]["left_out"]
 
     def change(key: str, leaf: Any) -> Any:

@@ -15,7 +15,9 @@ import pytest
 import sample_analysis
 
 from cedana_poc import figures
+from cedana_poc.drawing import WIDTH
 from cedana_poc.figures import Figure
+from cedana_poc.tables import limit
 
 Document = dict[str, Any]
 
@@ -122,7 +124,7 @@ def test_the_same_document_gives_the_same_bytes_whatever_the_surroundings(
     drawn: list[Figure], tmp_path: Path
 ) -> None:
     settings = tmp_path / "matplotlibrc"
-    settings.write_text("axes.facecolor: red\nfont.size: 30\nsvg.fonttype: path\n")
+    settings.write_text("xtick.direction: in\nlegend.fontsize: 30\npatch.antialiased: False\n")
     code = (
         "import sys; sys.stdout.reconfigure(encoding='utf-8')\n"
         "import sample_analysis; from cedana_poc.figures import figures\n"
@@ -181,7 +183,7 @@ def test_the_kill_band_begins_where_the_analysis_says() -> None:
     band = [
         span(path) for path in image(figure).iter("path") if "var(--band)" in path.get("style", "")
     ]
-    left, width = 70, figures.WIDTH - 80
+    left, width = 70, WIDTH - 80
     assert band == [pytest.approx((left + width * 0.98 / 1.05, left + width))] * 2
     assert "kill band" in words(figure)
 
@@ -254,8 +256,12 @@ def test_the_table_of_each_figure_holds_the_numbers_of_the_analysis(drawn: list[
         assert [row.cells[1] for row in rows[name]] == expected
     shares = [each["cumulative_share"] for each in document["concentration"]]
     assert [row.cells[3] for row in rows["users"]] == shares
-    jobs = [each["job"] for found in document["repeats"]["chains"] for each in found["attempts"]]
-    assert [row.cells[1] for row in rows["chains"]] == jobs[: len(rows["chains"])]
+    attempts = [each for found in document["repeats"]["chains"] for each in found["attempts"]]
+    assert [row.cells[1:] for row in rows["chains"]] == [
+        (each["job"], each["state"], limit(each["limit_hours"]), each["elapsed_hours"], hours)
+        for each in attempts[: len(rows["chains"])]
+        for hours in (each["node_hours"],)
+    ]
 
 
 # -- what is not known ------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from cedana_poc.errors import UserError
 from cedana_poc.sacct.account import Account
-from cedana_poc.sacct.read import load
+from cedana_poc.sacct.load import load
 
 if TYPE_CHECKING:
     import polars as pl
@@ -80,7 +80,7 @@ def read(
     import polars as pl
 
     named = [paths] if isinstance(paths, (str, PathLike)) else list(paths)
-    with load([Path(path) for path in named], columns=columns, zone=timezone) as loaded:
+    with load([Path(path) for path in named], columns=columns, zone=timezone, detail=True) as loaded:
         account = loaded.account
         if not account.readable:
             first = account.unreadable[0]

@@ -15,68 +15,61 @@ from cedana_poc.sacct.typed import MACROS, state_table
 
 _TABLES = """
 CREATE TABLE records (
-  file INTEGER, job VARCHAR, id VARCHAR, leader VARCHAR, "offset" INTEGER, array_id VARCHAR,
-  array_task BIGINT, truncated BOOLEAN, cluster VARCHAR, "user" VARCHAR, account VARCHAR,
-  partition VARCHAR, qos VARCHAR, reservation VARCHAR, state_text VARCHAR, state VARCHAR,
-  exit_code VARCHAR, submit BIGINT, eligible BIGINT, start BIGINT, "end" BIGINT,
+  file INTEGER, job VARCHAR, id VARCHAR, truncated BOOLEAN, cluster VARCHAR, "user" VARCHAR,
+  account VARCHAR, partition VARCHAR, qos VARCHAR, reservation VARCHAR, state_text VARCHAR,
+  state VARCHAR, exit_code VARCHAR, submit BIGINT, eligible BIGINT, start BIGINT, "end" BIGINT,
   elapsed_text VARCHAR, elapsed BIGINT, wall BIGINT, no_wall BOOLEAN, nodes BIGINT, cpus BIGINT,
-  memory_text VARCHAR, alloc_tres VARCHAR, gres VARCHAR, node_list VARCHAR, restarts INTEGER,
-  name VARCHAR, work_dir VARCHAR, submit_line VARCHAR, reason VARCHAR
+  gpus BIGINT, gpu_model VARCHAR, billing BIGINT, memory DOUBLE, node_list VARCHAR,
+  restarts INTEGER, name VARCHAR, work_dir VARCHAR, submit_line VARCHAR, reason VARCHAR
 );
 CREATE TABLE step_names (job VARCHAR, suffix VARCHAR, name VARCHAR);
 CREATE TABLE states (word VARCHAR, word_state VARCHAR, word_reason VARCHAR);
 CREATE TABLE copies (r BIGINT, reason VARCHAR);
 CREATE TABLE node_sets (node_list VARCHAR, set_cpus BIGINT, set_memory BIGINT, set_gpus BIGINT);
+CREATE VIEW kept AS SELECT rowid AS r, * EXCLUDE (reason) FROM records WHERE reason IS NULL;
 """
 
 _COMPARED = (
-    'cluster, id, submit, start, "end", state_text, elapsed, wall, nodes, cpus, alloc_tres, gres, '
-    'memory_text, partition, "user", account, exit_code, name'
+    'cluster, id, submit, start, "end", state_text, elapsed, wall, nodes, cpus, gpus, billing, '
+    'partition, "user", account, exit_code, name'
 )
+
+_REPEATED_KEYS = """
+CREATE TABLE repeated_keys AS
+SELECT h FROM (SELECT hash({key}) AS h FROM kept WHERE id IS NOT NULL AND NOT truncated)
+GROUP BY h HAVING count(*) > 1
+"""
 
 _COPIES = f"""
 INSERT INTO copies
 WITH candidates AS (
-  SELECT rowid AS r, *, hash({{key}}) AS h FROM records
-  WHERE reason IS NULL AND id IS NOT NULL AND NOT truncated
+  SELECT * FROM kept
+  WHERE id IS NOT NULL AND NOT truncated AND hash({{key}}) IN (FROM repeated_keys)
 ), ranked AS (
   SELECT r, hash({_COMPARED}) AS content,
-    first_value(hash({_COMPARED})) OVER same AS kept, row_number() OVER same AS place
+    first_value(hash({_COMPARED})) OVER same AS newest, row_number() OVER same AS place
   FROM candidates
-  WHERE h IN (SELECT h FROM candidates GROUP BY h HAVING count(*) > 1)
   WINDOW same AS (PARTITION BY {{key}}
     ORDER BY "end" DESC NULLS LAST, elapsed DESC, file DESC, hash({_COMPARED}))
 )
-SELECT r, if(content = kept, 'identical copies', 'older copies') FROM ranked WHERE place > 1
-"""
-
-_TRES = """
-CREATE TABLE tres AS
-SELECT alloc_tres, gres,
-  tres_gpus(alloc_tres) AS gpus,
-  gres_gpus(gres) AS gpus_per_node,
-  gpu_models(alloc_tres, gres) AS gpu_model,
-  try_cast(tres(alloc_tres, 'node') AS BIGINT) AS nodes,
-  try_cast(tres(alloc_tres, 'cpu') AS BIGINT) AS cpus,
-  round(try_cast(tres(alloc_tres, 'billing') AS DOUBLE))::BIGINT AS billing,
-  mebibytes(tres(alloc_tres, 'mem')) AS memory
-FROM (SELECT DISTINCT alloc_tres, gres FROM records WHERE reason IS NULL)
+SELECT r, if(content = newest, 'identical copies', 'older copies') FROM ranked WHERE place > 1
 """
 
 _GROUPS = """
 CREATE TABLE run_groups AS
 WITH candidates AS (
-  SELECT rowid AS r, * FROM records
-  WHERE reason IS NULL AND rowid NOT IN (SELECT r FROM copies)
-    AND (leader IS NOT NULL OR id IN (SELECT id FROM records WHERE state = 'RESIZING'))
+  SELECT *, split_part(job, '+', 1) AS leader, try_cast(split_part(job, '+', 2) AS INTEGER) AS nth
+  FROM kept
+  WHERE r NOT IN (SELECT r FROM copies)
+    AND (contains(job, '+') OR id IN (SELECT id FROM kept WHERE state = 'RESIZING'))
 ), het AS (
-  SELECT r, 'het' AS kind, "offset" AS place,
-    first_value(r) OVER (PARTITION BY cluster, leader, submit ORDER BY "offset", r) AS run
-  FROM candidates WHERE leader IS NOT NULL
+  SELECT r, 'het' AS kind, nth AS place,
+    first_value(r) OVER (PARTITION BY cluster, leader, submit ORDER BY nth, r) AS run
+  FROM candidates WHERE nth IS NOT NULL
 ), resized AS (
   SELECT r, cluster, id, start,
     coalesce(lag(state) OVER job = 'RESIZING' AND lag("end") OVER job = start, false) AS goes_on
-  FROM candidates WHERE leader IS NULL
+  FROM candidates WHERE nth IS NULL
   WINDOW job AS (PARTITION BY cluster, id ORDER BY start, "end")
 ), chains AS (
   SELECT r, cluster, id, start,
@@ -91,67 +84,50 @@ SELECT r, 'resized', start,
 FROM chains
 """
 
-_PARTS = """
-CREATE VIEW parts AS
-SELECT records.rowid AS r, job, id, array_id, array_task, cluster, "user", account, partition, qos,
-  reservation, state, exit_code, submit, eligible, start, "end", elapsed, wall, no_wall, restarts,
-  truncated,
-  coalesce(records.nodes, tres.nodes) AS nodes,
-  coalesce(records.cpus, tres.cpus) AS cpus,
-  coalesce(tres.gpus, gpus_per_node * coalesce(records.nodes, tres.nodes),
-    if(records.alloc_tres <> '' OR records.gres IS NOT NULL, 0, NULL)) AS gpus,
-  gpu_model, billing,
-  coalesce(memory, req_mebibytes(memory_text, coalesce(records.nodes, tres.nodes),
-    coalesce(records.cpus, tres.cpus))) AS memory,
-  set_cpus, set_memory, set_gpus
-FROM records
-JOIN tres ON records.alloc_tres = tres.alloc_tres AND records.gres IS NOT DISTINCT FROM tres.gres
-LEFT JOIN node_sets ON records.node_list = node_sets.node_list
-WHERE reason IS NULL AND records.rowid NOT IN (SELECT r FROM copies)
-"""
-
-_EQUIVALENT = """round(elapsed * nodes * least(1, greatest(
+_EQUIVALENT = """
+CREATE TABLE equivalents AS
+SELECT r, round(elapsed * nodes * least(1, greatest(
   cpus / set_cpus, if(set_memory > nodes, memory / set_memory, 0),
-  if(set_gpus > 0, gpus / set_gpus, 0))))::BIGINT"""
+  if(set_gpus > 0, gpus / set_gpus, 0))))::BIGINT AS node_equivalent_seconds
+FROM kept JOIN node_sets USING (node_list)
+"""
 """The largest share of CPU, memory and GPU of the nodes a run was on, as so many whole nodes; a
 node of 1 MB is one whose memory is not configured."""
 
-_SECONDS = ", ".join(
-    f"{{sum}}({product}) AS {name}_seconds"
-    for name, product in (
-        ("node", "nodes * elapsed"),
-        ("node_equivalent", _EQUIVALENT),
-        ("cpu", "cpus * elapsed"),
-        ("gpu", "gpus * elapsed"),
-        ("billing", "billing * elapsed"),
-    )
-)
+_PARTS = """
+CREATE VIEW parts AS
+SELECT r, job, id, truncated, cluster, "user", account, partition, qos, reservation, state,
+  exit_code, submit, eligible, start, "end", elapsed, wall, no_wall, restarts, nodes, cpus, gpus,
+  gpu_model, memory, nodes * elapsed AS node_seconds, {equivalent} AS node_equivalent_seconds,
+  cpus * elapsed AS cpu_seconds, gpus * elapsed AS gpu_seconds, billing * elapsed AS billing_seconds
+FROM kept {joined}
+"""
 
-_RUNS = f"""
-CREATE TABLE runs AS
-SELECT r AS run, 1 AS records, parts.* EXCLUDE (r, billing, set_cpus, set_memory, set_gpus), {_SECONDS.format(sum="")}
-FROM parts WHERE r NOT IN (SELECT r FROM run_groups)
-UNION ALL BY NAME
-SELECT run, count(*)::INTEGER AS records, {{of_representative}},
+_MERGED = """
+CREATE TABLE merged AS
+SELECT run, count(*)::INTEGER AS records, {of_representative},
   min(submit) AS submit, min(eligible) AS eligible, min(start) AS start, max("end") AS "end",
-  if(any_value(kind) = 'het', any_value(elapsed) FILTER (r = run), every_sum(elapsed)::BIGINT)
-    AS elapsed,
-  if(any_value(kind) = 'het', every_sum(nodes)::BIGINT, any_value(nodes) FILTER (r = run)) AS nodes,
-  if(any_value(kind) = 'het', every_sum(cpus)::BIGINT, any_value(cpus) FILTER (r = run)) AS cpus,
-  if(any_value(kind) = 'het', every_sum(gpus)::BIGINT, any_value(gpus) FILTER (r = run)) AS gpus,
+  if(any_value(kind) = 'het', any_value(elapsed) FILTER (r = run), every_sum(elapsed)) AS elapsed,
+  {counts},
   string_agg(DISTINCT gpu_model, '+' ORDER BY gpu_model) AS gpu_model,
-  if(any_value(kind) = 'het', every_sum(memory), any_value(memory) FILTER (r = run)) AS memory,
-  {_SECONDS.format(sum="every_sum")}
+  {seconds}
 FROM parts JOIN run_groups USING (r) GROUP BY run
 """
 
-NodeSetSize = Callable[[str], tuple[int, int, int] | None]
-"""Node list as printed -> (CPUs, memory in MiB, GPUs) of its nodes together; None if unknown."""
+_RUNS = """
+CREATE VIEW runs AS
+SELECT r AS run, 1 AS records, parts.* EXCLUDE (r) FROM parts {without}
+"""
 
 _OF_REPRESENTATIVE = (
-    "job id array_id array_task cluster user account partition qos reservation state exit_code "
-    "wall no_wall restarts truncated"
+    "job id truncated cluster user account partition qos reservation state exit_code wall no_wall "
+    "restarts"
 ).split()
+_COUNTS = ("nodes", "cpus", "gpus", "memory")
+_SECONDS = ("node", "node_equivalent", "cpu", "gpu", "billing")
+
+NodeSetSize = Callable[[str], tuple[int, int, int] | None]
+"""Node list as printed -> (CPUs, memory in MiB, GPUs) of its nodes together; None if unknown."""
 
 
 def connect(scratch: str, memory_limit: str, threads: int | None = None) -> duckdb.DuckDBPyConnection:
@@ -176,29 +152,71 @@ def connect(scratch: str, memory_limit: str, threads: int | None = None) -> duck
 def make_runs(
     connection: duckdb.DuckDBPyConnection, columns: Iterable[str], size: NodeSetSize | None
 ) -> None:
-    """Fill `copies` and `runs` from `records`.
+    """Fill `copies` from `records` and make view `runs`.
+
+    A run is known by the number of its representative record: the only one, the last of a chain,
+    or the leader of a het job.
 
     Args:
         columns: canonical names that at least one file has.
         size: tells the size of the nodes in a node list.
     """
+    key = "cluster, id, submit, start" if {"submit", "start"} & set(columns) else _COMPARED
+    connection.execute(_REPEATED_KEYS.format(key=key))
+    if _count(connection, "repeated_keys"):
+        connection.execute(_COPIES.format(key=key))
+    _make_parts(connection, size)
+    connection.execute(_GROUPS)
+    without = []
+    if _count(connection, "copies"):
+        without.append("r NOT IN (SELECT r FROM copies)")
+    if _count(connection, "run_groups"):
+        _merge(connection)
+        without.append("r NOT IN (SELECT r FROM run_groups)")
+    runs = _RUNS.format(without=f"WHERE {' AND '.join(without)}" if without else "")
+    if _count(connection, "run_groups"):
+        runs += "UNION ALL BY NAME SELECT * FROM merged"
+    connection.execute(runs)
+
+
+def _count(connection: duckdb.DuckDBPyConnection, table: str) -> int:
+    row = connection.execute(f"SELECT count(*) FROM {table}").fetchone()
+    return int(row[0]) if row else 0
+
+
+def _make_parts(connection: duckdb.DuckDBPyConnection, size: NodeSetSize | None) -> None:
     if size:
         _fill_node_sets(connection, size)
-    has = set(columns)
-    key = 'cluster, id, submit, start' if has & {"submit", "start"} else _COMPARED
-    connection.execute(_COPIES.format(key=key))
-    connection.execute(_TRES)
-    connection.execute(_GROUPS)
-    connection.execute(_PARTS)
-    representative = ", ".join(
+        connection.execute(_EQUIVALENT)
+        joined, equivalent = "LEFT JOIN equivalents USING (r)", "node_equivalent_seconds"
+    else:
+        joined, equivalent = "", "NULL::BIGINT"
+    connection.execute(_PARTS.format(joined=joined, equivalent=equivalent))
+
+
+def _merge(connection: duckdb.DuckDBPyConnection) -> None:
+    """Make table `merged`: the runs that several records make up."""
+    representative = (
         f'any_value("{name}") FILTER (r = run) AS "{name}"' for name in _OF_REPRESENTATIVE
     )
-    connection.execute(_RUNS.format(of_representative=representative))
+    counts = (
+        f"if(any_value(kind) = 'het', every_sum({name}), any_value({name}) FILTER (r = run)) "
+        f"AS {name}"
+        for name in _COUNTS
+    )
+    seconds = (f"every_sum({name}_seconds) AS {name}_seconds" for name in _SECONDS)
+    connection.execute(
+        _MERGED.format(
+            of_representative=", ".join(representative),
+            counts=", ".join(counts),
+            seconds=", ".join(seconds),
+        )
+    )
 
 
 def _fill_node_sets(connection: duckdb.DuckDBPyConnection, size: NodeSetSize) -> None:
     lists = connection.cursor().execute(
-        "SELECT DISTINCT node_list FROM records WHERE reason IS NULL AND node_list IS NOT NULL"
+        "SELECT DISTINCT node_list FROM kept WHERE node_list IS NOT NULL"
     )
     while batch := lists.fetchmany(10_000):
         known = [(text, *found) for (text,) in batch if (found := size(text))]

@@ -153,14 +153,11 @@ class Scanner:
         return suffixes
 
     def _after_dot(self, ids: Bytes) -> Bytes:
-        """The byte after the first dot that stands before the first delimiter, or 0."""
-        dots, marks = ids == _DOT, ids == self._delimiter
-        dot, mark = dots.argmax(axis=1), marks.argmax(axis=1)
-        mark[~marks.any(axis=1)] = _LONGEST_ID
-        is_step = dots.any(axis=1) & (dot < mark) & (dot < _LONGEST_ID - 1)
-        after = np.zeros(len(ids), np.uint8)
-        after[is_step] = ids[is_step, dot[is_step] + 1]
-        return after
+        """The byte after a dot that stands before the first delimiter, or 0."""
+        rows = np.arange(len(ids))
+        first = ((ids == _DOT) | (ids == self._delimiter))[:, :-1].argmax(axis=1)
+        is_step = ids[rows, first] == _DOT
+        return np.where(is_step, ids[rows, first + 1], np.uint8(0))
 
     def _rows(self, data: bytes) -> _Rows:
         """Well-formed rows, taken apart."""

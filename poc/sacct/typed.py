@@ -15,6 +15,7 @@ from cedana_poc.sacct.grammar import CODES, NOT_ENDED, STATES, base_state
 MACROS = r"""
 CREATE MACRO given(x) AS
   CASE WHEN x IN ('', 'Unknown', 'None', 'N/A', 'INVALID', '(null)') THEN NULL ELSE x END;
+CREATE MACRO starts_with_digit(x) AS ascii(x) BETWEEN 48 AND 57;
 CREATE MACRO duration(x) AS
   CASE
     WHEN x LIKE '%_:__:__%'
@@ -30,17 +31,23 @@ CREATE MACRO scaled(x, base) AS
       try_cast(x[:-2] AS DOUBLE) * pow(base, strpos('KMGTP', x[-1:]))
     ELSE try_cast(x AS DOUBLE)
   END;
-CREATE MACRO whole(x) AS coalesce(try_cast(x AS BIGINT), round(scaled(x, 1024))::BIGINT);
+CREATE MACRO either(x, y) AS CASE WHEN x IS NOT NULL THEN x ELSE y END;
+CREATE MACRO whole(x) AS
+  either(try_cast(x AS BIGINT), round(scaled(x, 1024))::BIGINT);
 CREATE MACRO mebibytes(x) AS
-  CASE WHEN regexp_full_match(x, '[\d.]+') THEN try_cast(x AS DOUBLE)
-       ELSE scaled(x, 1024) / 1048576 END;
+  CASE
+    WHEN ends_with(x, 'M') THEN try_cast(x[:-2] AS DOUBLE)
+    WHEN try_cast(x AS DOUBLE) IS NOT NULL THEN try_cast(x AS DOUBLE)
+    ELSE scaled(x, 1024) / 1048576
+  END;
 CREATE MACRO tres(x, item) AS
   nullif(regexp_extract(x, '(?:^|,)' || item || '=([^,]*)', 1), '');
 CREATE MACRO tres_gpus(x) AS
-  coalesce(
-    try_cast(tres(x, 'gres/gpu') AS BIGINT),
-    list_sum([try_cast(n AS BIGINT)
-      FOR n IN regexp_extract_all(x, '(?:^|,)gres/gpu:[^=,]+=(\d+)', 1)])::BIGINT);
+  CASE
+    WHEN contains(x, 'gres/gpu=') THEN try_cast(tres(x, 'gres/gpu') AS BIGINT)
+    ELSE coalesce(list_sum([try_cast(n AS BIGINT)
+      FOR n IN regexp_extract_all(x, '(?:^|,)gres/gpu:[^=,]+=(\d+)', 1)])::BIGINT, 0)
+  END;
 CREATE MACRO gres_gpus(x) AS
   list_sum([coalesce(try_cast(nullif(n, '') AS BIGINT), 1)
     FOR n IN regexp_extract_all(x, '(?:^|,)gpu(?::[A-Za-z][^:,(]*)?(?::(\d+))?', 1)])::BIGINT;
@@ -57,6 +64,12 @@ CREATE MACRO gpu_models(x, gres) AS
   nullif(list_aggregate(list_sort(list_distinct(list_concat(
     regexp_extract_all(x, '(?:^|,)gres/gpu:([^=,]+)=[1-9]', 1),
     regexp_extract_all(gres, '(?:^|,)gpu:([A-Za-z][^:,(]*)', 1)))), 'string_agg', '+'), '');
+CREATE MACRO gpu_model_of(x, gres) AS
+  CASE
+    WHEN gres IS NOT NULL OR contains(x[strpos(x, 'gres/gpu:') + 9:], 'gres/gpu:')
+      THEN gpu_models(x, gres)
+    ELSE nullif(regexp_extract(x, 'gres/gpu:([^=,]+)=[1-9]', 1), '')
+  END;
 """
 """Grammars: print_fields.c and parse_time.c of Slurm. `gres/gpu=4,gres/gpu:a100=4` is four GPUs;
 ReqMem of `…n` is per node, of `…c` per CPU, and 2147483648 in it is the per-CPU flag bit."""
@@ -102,12 +115,19 @@ def text_columns(columns: Sequence[str]) -> str:
     return ", ".join(f"{where.get(name, 'NULL')}::VARCHAR AS {_quoted(name)}" for name in TEXT)
 
 
-def typed_columns(columns: Sequence[str], zone: str | None) -> str:
-    """SELECT list of the typed columns of a record, over the text columns."""
+def typed_columns(columns: Sequence[str], zone: str | None, *, detail: bool) -> str:
+    """SELECT list of the typed columns of a record, over the text columns.
+
+    Args:
+        zone: IANA name of the zone of local times; None if it is not known.
+        detail: with account, QOS, eligible time, exit code and memory, which few figures need.
+    """
     typed = {
         **_typed(zone),
+        "truncated": f"coalesce(ends_with({_JOB}, '+'), false)",
         "is_step": f"coalesce({_is_step(columns)}, false)",
         "is_block": "contains(coalesce(jobid, jobidraw, ''), '_[')",
+        **(_details(zone) if detail else {}),
     }
     return ", ".join(f"{sql} AS {_quoted(name)}" for name, sql in typed.items())
 
@@ -118,8 +138,11 @@ def reason(columns: Sequence[str], wanted: Filter) -> str:
         ("is_step", "steps"),
         ("is_block", "array blocks"),
         ("word_state IS NULL", "unreadable"),
-        ("word_reason IS NOT NULL", None),
+        ("start IS NULL AND start_text <> '0'", "unreadable"),
+        ("\"end\" IS NULL AND end_text <> '0'", "unreadable"),
         ("elapsed IS NULL AND elapsed_text IS NOT NULL", "unreadable"),
+        ("job IS NOT NULL AND NOT starts_with_digit(job)", "unreadable"),
+        ("word_reason IS NOT NULL", None),
         (_never_started(columns), "never started"),
         ("elapsed IS NULL", "no elapsed time"),
         ('truncated AND "user" IS NULL AND partition IS NULL', "truncated id"),
@@ -149,38 +172,43 @@ def _quoted(name: str) -> str:
     return f'"{name}"'
 
 
+_JOB = "coalesce(given(jobid), given(jobidraw))"
+_NODES = (
+    "either(whole(nnodes), either(whole(allocnodes), try_cast(tres(alloctres, 'node') AS BIGINT)))"
+)
+_CPUS = "either(whole(ncpus), try_cast(tres(alloctres, 'cpu') AS BIGINT))"
+_GRES = "coalesce(given(allocgres), given(reqgres))"
+
+
 def _typed(zone: str | None) -> Mapping[str, str]:
-    seconds = "coalesce(try_cast(given(elapsedraw) AS BIGINT), duration(elapsed))"
     start, end = _time("start", zone), _time('"end"', zone)
-    job = "coalesce(given(jobid), given(jobidraw))"
+    given_seconds = "either(try_cast(elapsedraw AS BIGINT), duration(given(elapsed)))"
     return {
-        "job": job,
+        "job": _JOB,
         "id": "coalesce(given(jobidraw), given(jobid))",
-        "leader": f"CASE WHEN contains({job}, '+') AND NOT ends_with({job}, '+') "
-        f"THEN split_part({job}, '+', 1) END",
-        "offset": f"CASE WHEN contains({job}, '+') "
-        f"THEN try_cast(split_part({job}, '+', 2) AS INTEGER) END",
-        "array_id": f"CASE WHEN contains({job}, '_') THEN split_part({job}, '_', 1) END",
-        "array_task": f"CASE WHEN contains({job}, '_') "
-        f"THEN try_cast(split_part({job}, '_', 2) AS BIGINT) END",
-        "truncated": f"coalesce(ends_with({job}, '+'), false)",
-        **{name: f"given({_quoted(name)})" for name in _WORDS},
+        **{name: f"given({_quoted(name)})" for name in ("cluster", "user", "partition")},
+        "reservation": "given(reservation)",
         "state_text": "given(state)",
-        "exit_code": "given(exitcode)",
         "submit": _time("submit", zone),
-        "eligible": _time("eligible", zone),
         "start": start,
         "end": end,
+        "start_text": "given(start)",
+        "end_text": 'given("end")',
         "elapsed_text": "coalesce(given(elapsedraw), given(elapsed))",
-        "elapsed": f"coalesce({seconds}, {end} - {start} - coalesce(duration(suspended), 0))",
-        "wall": "coalesce(try_cast(given(timelimitraw) AS BIGINT) * 60, duration(timelimit))",
+        "elapsed": f"either({given_seconds}, {end} - {start} - coalesce(duration(suspended), 0))",
+        "wall": "either(try_cast(timelimitraw AS BIGINT) * 60, duration(given(timelimit)))",
         "no_wall": "coalesce(given(timelimitraw), given(timelimit)) "
         "IN ('UNLIMITED', 'Partition_Limit')",
-        "nodes": "coalesce(whole(nnodes), whole(allocnodes))",
-        "cpus": "whole(ncpus)",
-        "memory_text": "given(reqmem)",
-        "alloc_tres": "coalesce(alloctres, '')",
-        "gres": "coalesce(given(allocgres), given(reqgres))",
+        "nodes": _NODES,
+        "cpus": _CPUS,
+        "gpus": f"""CASE
+          WHEN contains(alloctres, 'gres/gpu') THEN tres_gpus(alloctres)
+          WHEN {_GRES} IS NOT NULL THEN coalesce(gres_gpus({_GRES}), 0) * {_NODES}
+          WHEN alloctres <> '' THEN 0 END""",
+        "gpu_model": f"""CASE
+          WHEN contains(alloctres, 'gres/gpu:') OR contains({_GRES}, 'gpu:')
+          THEN gpu_model_of(coalesce(alloctres, ''), {_GRES}) END""",
+        "billing": "try_cast(tres(alloctres, 'billing') AS BIGINT)",
         "node_list": "nullif(given(nodelist), 'None assigned')",
         "restarts": "try_cast(given(restarts) AS INTEGER)",
         "name": "jobname",
@@ -189,7 +217,15 @@ def _typed(zone: str | None) -> Mapping[str, str]:
     }
 
 
-_WORDS = ("cluster", "user", "account", "partition", "qos", "reservation")
+def _details(zone: str | None) -> Mapping[str, str]:
+    return {
+        "account": "given(account)",
+        "qos": "given(qos)",
+        "exit_code": "given(exitcode)",
+        "eligible": _time("eligible", zone),
+        "memory": "either(mebibytes(tres(alloctres, 'mem')), "
+        f"req_mebibytes(reqmem, {_NODES}, {_CPUS}))",
+    }
 
 
 def _time(column: str, zone: str | None) -> str:
@@ -225,7 +261,7 @@ def _never_started(columns: Sequence[str]) -> str:
     if "nodelist" in has:
         tests.append("elapsed = 0 AND node_list IS NULL")
     elif has & {"alloctres"}:
-        tests.append("elapsed = 0 AND alloc_tres = '' AND word_state IN ('CANCELLED', 'DEADLINE')")
+        tests.append("elapsed = 0 AND billing IS NULL AND word_state IN ('CANCELLED', 'DEADLINE')")
     else:
         tests.append("elapsed = 0 AND word_state IN ('CANCELLED', 'DEADLINE')")
     return " OR ".join(f"({test})" for test in tests)

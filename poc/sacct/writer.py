@@ -62,7 +62,7 @@ class Writer:
         columns: canonical names in file order.
         delimiter: one byte, of the rows given to `lines`.
         trailing: each of those ends with a delimiter.
-        zone: IANA name of the zone of local times, None if it is not known.
+        zone, detail: see `typed.typed_columns`.
     """
 
     def __init__(
@@ -76,12 +76,13 @@ class Writer:
         trailing: bool,
         zone: str | None,
         wanted: Filter,
+        detail: bool,
     ) -> None:
         self._connection = connection.cursor()
         self._records = (
-            f"INSERT INTO records BY NAME SELECT {file} AS file, record.* EXCLUDE (is_step, is_block), "
+            f"INSERT INTO records BY NAME SELECT {file} AS file, record.* EXCLUDE (is_step, is_block, start_text, end_text), "
             f"word_state AS state, {reason(columns, wanted)} AS reason "
-            f"FROM (SELECT {typed_columns(columns, zone)} "
+            f"FROM (SELECT {typed_columns(columns, zone, detail=detail)} "
             f"FROM (SELECT {text_columns(columns)} FROM {{rows}})) AS record "
             f"LEFT JOIN states ON word = split_part(state_text, ' ', 1)"
         )

@@ -59,6 +59,7 @@ def load(
     zone: str | None = None,
     wanted: Filter | None = None,
     node_set_size: records.NodeSetSize | None = None,
+    detail: bool = False,
     progress: Progress | None = None,
 ) -> Iterator[Loaded]:
     """Read files into a temporary database that lives as long as the context.
@@ -69,6 +70,7 @@ def load(
         zone: IANA name of the zone that local times are in.
         wanted: which ended records to keep; the others are left out by name.
         node_set_size: tells the size of the nodes in a node list, for node-equivalent hours.
+        detail: with account, QOS, eligible time, exit code and memory.
 
     Raises:
         UserError: a file cannot be read or is not sacct output.
@@ -77,7 +79,15 @@ def load(
     with tempfile.TemporaryDirectory(prefix="cedana-poc-") as scratch:
         connection = records.connect(scratch, MEMORY_LIMIT)
         try:
-            reader = _Reader(connection, Path(scratch), account, zone, wanted or Filter(), progress)
+            reader = _Reader(
+                connection,
+                Path(scratch),
+                account,
+                zone=zone,
+                wanted=wanted or Filter(),
+                detail=detail or node_set_size is not None,
+                progress=progress,
+            )
             for path in paths:
                 reader.read(path, columns)
             has = frozenset(name for file in account.inputs for name in file.columns)
@@ -106,8 +116,10 @@ class _Reader:
         connection: duckdb.DuckDBPyConnection,
         scratch: Path,
         account: Account,
+        *,
         zone: str | None,
         wanted: Filter,
+        detail: bool,
         progress: Progress | None,
     ) -> None:
         self._connection = connection
@@ -115,6 +127,7 @@ class _Reader:
         self._account = account
         self._zone = zone
         self._wanted = wanted
+        self._detail = detail
         self._progress = progress or (lambda path, size, rows: None)
 
     def read(self, path: Path, named: Sequence[str]) -> None:
@@ -152,6 +165,7 @@ class _Reader:
             trailing=dialect.trailing,
             zone=self._zone,
             wanted=self._wanted,
+            detail=self._detail,
         )
 
     def _read_rows(
