@@ -9,7 +9,7 @@ from __future__ import annotations
 import io
 import re
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 from xml.etree import ElementTree
 
@@ -124,10 +124,11 @@ def bars(axes: Axes, values: Sequence[float], longest: float, names: Sequence[st
     axes.spines["left"].set_visible(True)
 
 
-def scale(axes: Axes, values: Iterable[float]) -> None:
+def scale(axes: Axes, values: Sequence[float]) -> None:
     """A few round numbers on the y axis, with faint lines, from zero."""
     axes.set_ylim(0, max(values, default=0) * 1.05 or 1)
-    axes.locator_params(axis="y", nbins=4)
+    whole = all(isinstance(value, int) for value in values)
+    axes.locator_params(axis="y", nbins=4, integer=whole)
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:,.10g}")
     axes.grid(axis="y")
 

@@ -82,8 +82,10 @@ def by_partition(analysis: dict[str, Any]) -> Figure:
     if not known(*hours):
         return Figure(name, title, NEEDS_HOURS)
     most = max(rows, key=lambda row: row["wall_ended"]["node_hours"])
+    gpus = [row["wall_ended"]["gpu_hours"] for row in rows]
+    measures = "node-hours and GPU-hours" if known(*gpus) and any(gpus) else "node-hours"
     text = (
-        "Bars of exposed node-hours and GPU-hours, one partition a line. "
+        f"Bars of exposed {measures}, one partition a line. "
         f"{label(most['value'])} has most: {rounded(most['wall_ended']['node_hours'])} of "
         f"{rounded(total(hours))} exposed node-hours."
     )
@@ -146,8 +148,8 @@ def by_week(analysis: dict[str, Any]) -> Figure:
         return Figure(name, title, NONE_ENDED)
     week, exposed, share = max(cells, key=lambda each: each[1])
     text = (
-        f"{len(rows)} weeks from {rows[0]['value']} to {rows[-1]['value']}: exposed node-hours as "
-        f"bars, their share of the week's node-hours as a line. The week of {week} has most: "
+        f"Each week from {rows[0]['value']} to {rows[-1]['value']}: exposed node-hours as bars, "
+        f"their share of the week's node-hours as a line. The week of {week} has most: "
         f"{rounded(exposed)} node-hours, {percent(share)} % of that week's."
     )
     columns = (Column("Week from"), NODE_HOURS, Column("Share of the week's (%)", "share"))
@@ -292,7 +294,8 @@ def _draw_histogram(histogram: dict[str, Any], drawing: Drawing) -> None:
         words = ["0 %", "25 %", "50 %", "75 %", "limit"] if last else []
         axes.set_xticks([0, 0.25, 0.5, 0.75, 1] if last else [], words)
         heading(axes, above)
-    heading(drawing.axes[0], "kill band", 1, "right")
+    ended = f"kill band · {count(total(histogram['wall_ended_runs']))} ended at their limit"
+    heading(drawing.axes[0], ended, 1, "right")
 
 
 def _draw_weeks(cells: Sequence[tuple[str, Any, Any]], drawing: Drawing) -> None:
@@ -312,7 +315,7 @@ def _draw_weeks(cells: Sequence[tuple[str, Any, Any]], drawing: Drawing) -> None
     words = [f"{week.day} {week:%b}" for week in shown]
     words[0] += f" {shown[0].year}"
     for axes in (upper, lower):
-        axes.set_xlim(places[0] - 4, places[-1] + 4)
+        axes.set_xlim(places[0] - 4, max(places[-1], places[0] + 56) + 4)
         axes.set_xticks([])
     lower.set_xticks([week.toordinal() for week in shown], words)
 

@@ -108,7 +108,8 @@ def _usage(used: Mapping[str, Any]) -> tuple[Any, ...]:
 def _shared(name: str, used: Mapping[str, Any], whole: Mapping[str, Any]) -> tuple[Any, ...]:
     """A name, and the cells below `USAGE_AND_SHARES`."""
     runs, nodes, gpus = (
-        ratio(used[measure], whole[measure]) for measure in ("runs", "node_hours", "gpu_hours")
+        _share(ratio(used[measure], whole[measure]), used[measure])
+        for measure in ("runs", "node_hours", "gpu_hours")
     )
     return (
         name,
@@ -122,6 +123,11 @@ def _shared(name: str, used: Mapping[str, Any], whole: Mapping[str, Any]) -> tup
         gpus,
         used["billing_hours"],
     )
+
+
+def _share(share: Any, part: Any) -> Any:
+    """A share as a cell: one of nothing at all makes no sense, which is not to be unknown."""
+    return "" if share == UNKNOWN and part == 0 else share
 
 
 def _minus(whole: Mapping[str, Any], part: Mapping[str, Any]) -> dict[str, Any]:
@@ -176,16 +182,17 @@ def _top_user(wall: Mapping[str, Any]) -> Table:
         Column("Exposed GPU-hours", "hours"),
         Column("Share of GPU-hours (%)", "share"),
     )
-    keys = [
-        key
-        for measure in ("runs", "node_hours", "gpu_hours")
-        for key in (measure, f"share_of_{measure}")
-    ]
     top, rest = wall["top_user"], wall["without_top_user"]
     rows = []
     if UNKNOWN not in (top, rest):
         for name, used in (("All users", wall), (f"Without {top['user']}", rest)):
-            rows.append(Row((name, *(used[key] for key in keys))))
+            cells = [
+                cell
+                for measure in ("runs", "node_hours", "gpu_hours")
+                for part in (used[measure],)
+                for cell in (part, _share(used[f"share_of_{measure}"], part))
+            ]
+            rows.append(Row((name, *cells)))
     missing = "no run ended at its time limit."
     if wall["runs"]:
         missing = "unknown, needs the columns User, NNodes and Elapsed."
@@ -240,10 +247,10 @@ def _breakdown(name: str, rows: Any, column: str) -> Table:
             row["value"],
             row["runs"],
             wall["runs"],
-            row["share_of_runs"],
+            _share(row["share_of_runs"], row["runs"]),
             row["node_hours"],
             wall["node_hours"],
-            row["share_of_node_hours"],
+            _share(row["share_of_node_hours"], row["node_hours"]),
             wall["cpu_hours"],
             wall["gpu_hours"],
         )
@@ -262,7 +269,8 @@ def _repeats(repeats: Mapping[str, Any]) -> Table:
     )
     rows = []
     for tier, words in TIERS.items():
-        share = ratio(repeats[tier], repeats["considered"]) if tier != "too_recent" else ""
+        share = _share(ratio(repeats[tier], repeats["considered"]), repeats["considered"])
+        share = "" if tier == "too_recent" else share
         rows.append(Row((words, repeats[tier], share, repeats["node_hours"].get(tier, ""))))
     return Table("Wall-ended runs and their followers", columns, tuple(rows))
 

@@ -165,6 +165,7 @@ def test_a_cluster_without_gpus_has_no_gpu_panel() -> None:
     figure = figures.by_partition(document)
     assert len(bars(figure, "fill: var(--accent)")) == 5
     assert "GPU-hours" not in words(figure)
+    assert "GPU-hours" not in figure.text
 
 
 def test_partitions_beyond_the_twelfth_are_added_up_and_none_is_dropped() -> None:
@@ -185,7 +186,7 @@ def test_the_kill_band_begins_where_the_analysis_says() -> None:
     ]
     left, width = 70, WIDTH - 80
     assert band == [pytest.approx((left + width * 0.98 / 1.05, left + width))] * 2
-    assert "kill band" in words(figure)
+    assert "kill band · 4,720 ended at their limit" in words(figure)
 
 
 def test_weeks_without_a_run_leave_a_gap() -> None:

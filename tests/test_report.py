@@ -375,12 +375,19 @@ def test_a_cluster_where_nothing_ended_at_its_limit_has_no_share_of_nothing() ->
 def test_gpus_are_not_spoken_of_where_there_are_none() -> None:
     document = sample_analysis.sample()
     document["totals"]["gpu_hours"] = document["wall_ended"]["gpu_hours"] = 0.0
-    lead = next(
-        each
-        for each in Tree(report.render(document)).root.all("p")
-        if each.attributes.get("class") == "lead"
-    )
+    root = Tree(report.render(document)).root
+    lead = next(each for each in root.all("p") if each.attributes.get("class") == "lead")
     assert "GPU" not in lead.text
+    assert "GPU" not in next(root.all("dl")).text
+    _, wall_ended, *_ = table(root, "Runs by how they ended")
+    assert wall_ended[7:9] == ["0.0", "\N{EN DASH}"]
+
+
+def test_the_only_user_of_a_cluster_is_one_user() -> None:
+    document = sample_analysis.sample()
+    document["totals"]["users"] = 1
+    kicker = next(Tree(report.render(document)).root.all("p"))
+    assert plain(kicker.text).endswith("(91 days), 1 user")
 
 
 def test_a_document_with_a_part_missing_is_an_error_and_not_a_gap() -> None:

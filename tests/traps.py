@@ -6,15 +6,14 @@ makes no difference, so that the row says what the trap is about.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from cedana_poc import analysis
-from cedana_poc.sacct.load import Loaded, load
+from cedana_poc.sacct.load import load
 from cedana_poc.sacct.typed import Filter
 
 COLUMNS = tuple(
@@ -179,16 +178,9 @@ _RUNS = (
 )
 
 
-@contextmanager
-def loaded(*paths: Path, wanted: Filter | None = None, **options: Any) -> Iterator[Loaded]:
-    """The tables of some files."""
-    with load(paths, wanted=wanted, **options) as tables:
-        yield tables
-
-
 def analysed(*paths: Path, wanted: Filter | None = None, **options: Any) -> Told:
     """Analyse files, with user names and every row of every table."""
-    with loaded(*paths, wanted=wanted, **options) as tables:
+    with load(paths, wanted=wanted, **options) as tables:
         shown = analysis.Options(timezone=options.get("zone"), top=1000)
         document = analysis.analyse(tables, shown)
         rows = tables.connection.execute(_RUNS).fetchall()
