@@ -5,12 +5,13 @@ from __future__ import annotations
 import csv
 import re
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from cedana_poc.errors import UserError
-from cedana_poc.sacct.grammar import KINDS, canonical, kind_of, well_formed
+from cedana_poc.sacct.align import align
+from cedana_poc.sacct.grammar import KINDS, Kind, canonical, kind_of, well_formed
 
 SHAPES = Literal["delimited", "quoted", "fixed", "json"]
 RECOMMENDED = (
@@ -22,15 +23,21 @@ RECOMMENDED = (
 """The export that avoids every trap this reader knows."""
 
 _DELIMITERS = ("|", "\x1f", "\t", ";|;", "^|^", "☃", ";", ",")
-_BOM = b"\xef\xbb\xbf"
+BOM = b"\xef\xbb\xbf"
+_FIRST = 200
+"""Bytes at the start that tell what a file is."""
+
+_NUMBER = r"\d+([.,]\d+)?E\+?\d+|\d{1,3}([,.]\d{3})+"
+_DAY = r"\d{1,2}[/.]\d{1,2}[/.]\d{2,4}"
 _MANGLED = {
-    "jobid": re.compile(r"\d+([.,]\d+)?E\+?\d+|\d{1,3}([,.]\d{3})+", re.ASCII),
-    "elapsed": re.compile(r"\d{1,2}[/.]\d{1,2}[/.]\d{2,4}.*|\d+:\d\d:\d\d [AP]M|\d+[.,]\d{4,}"),
-    "start": re.compile(r"\d{1,2}[/.]\d{1,2}[/.]\d{2,4}( .*)?|\d{5}[.,]\d+|#+"),
+    name: re.compile(pattern, re.ASCII | re.IGNORECASE)
+    for pattern, names in {
+        _NUMBER: "jobid jobidraw",
+        rf"{_NUMBER}|{_DAY}.*|\d+:\d\d:\d\d [AP]M|\d+[.,]\d{{4,}}": "elapsed timelimit elapsedraw",
+        rf"{_NUMBER}|{_DAY}( .*)?|\d{{5}}[.,]\d+|#+": "submit start end",
+    }.items()
+    for name in names.split()
 }
-_MANGLED["jobidraw"] = _MANGLED["jobid"]
-_MANGLED["timelimit"] = _MANGLED["elapsed"]
-_MANGLED["end"] = _MANGLED["submit"] = _MANGLED["start"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +48,11 @@ class Dialect:
         shape: the family: one delimiter throughout, CSV with quotes, fixed width, or JSON.
         columns: canonical field names, in file order.
         delimiter: between fields; empty for fixed width and JSON.
-        trailing: every line ends with a delimiter (`sacct -p`).
+        trailing: every line ends with a delimiter (`sacct -p`), or with the space that follows
+            each column of fixed width.
         crlf: lines end with CR LF.
         skip: bytes before the first row (byte order mark, header, dashes).
+        lines_skipped: lines in those bytes.
         header: the header line as it stands, to recognise it when files were concatenated.
         spans: byte range of each column, fixed width only.
     """
@@ -54,6 +63,7 @@ class Dialect:
     trailing: bool = False
     crlf: bool = False
     skip: int = 0
+    lines_skipped: int = 0
     header: bytes = b""
     spans: tuple[tuple[int, int], ...] = ()
 
@@ -64,8 +74,8 @@ class Dialect:
         count = f"{len(self.columns)} columns"
         if self.shape == "fixed":
             return f"fixed width, {count}"
-        form = "CSV with quotes" if self.shape == "quoted" else "parsable2"
-        form = "parsable" if self.trailing else form
+        form = "parsable" if self.trailing else "parsable2"
+        form = "CSV with quotes" if self.shape == "quoted" else form
         head = "header" if self.header else "no header"
         return f"{form}, delimiter {self.delimiter!r}, {head}, {count}"
 
@@ -83,7 +93,7 @@ def sniff(sample: bytes, named: Sequence[str] = (), where: str = "") -> Dialect:
             nothing can be computed without.
     """
     _refuse_foreign(sample, where)
-    start = len(_BOM) if sample.startswith(_BOM) else 0
+    start = len(BOM) if sample.startswith(BOM) else 0
     start += len(sample[start:]) - len(sample[start:].lstrip(b"\r\n"))
     body = sample[start:]
     if body.lstrip()[:1] == b"{":
@@ -97,7 +107,7 @@ def sniff(sample: bytes, named: Sequence[str] = (), where: str = "") -> Dialect:
         dialect = _headed(lines, start, crlf) or _headless(lines, named, start, crlf, where)
     _check_names(dialect, named, where)
     _refuse_mangled(dialect, lines, where)
-    return dialect
+    return replace(dialect, lines_skipped=sample[: dialect.skip].count(b"\n"))
 
 
 def _refuse_foreign(sample: bytes, where: str) -> None:
@@ -113,13 +123,13 @@ def _refuse_foreign(sample: bytes, where: str) -> None:
             where=where,
             hint="give the text file that sacct wrote",
         )
-    if b"\0" in sample:
+    if b"\0" in sample[:_FIRST] or sample.count(b"\0") * 1000 > len(sample):
         raise UserError(
             "this is a binary file, not sacct output",
             where=where,
             hint="give text, gzip or zstd as written by sacct -P",
         )
-    if re.match(rb"\s*<(!doctype|html|\?xml|head|body)", sample.lstrip(_BOM)[:200], re.IGNORECASE):
+    if re.match(rb"\s*<[!?a-z]", sample.removeprefix(BOM)[:_FIRST], re.IGNORECASE):
         raise UserError(
             "this is an HTML or XML page, not sacct output",
             where=where,
@@ -128,7 +138,9 @@ def _refuse_foreign(sample: bytes, where: str) -> None:
 
 
 def _names(line: str, delimiter: str) -> tuple[tuple[str, ...], bool]:
-    printed = next(csv.reader([line], delimiter=delimiter)) if '"' in line else line.split(delimiter)
+    printed = (
+        next(csv.reader([line], delimiter=delimiter)) if '"' in line else line.split(delimiter)
+    )
     trailing = len(printed) > 1 and printed[-1] == ""
     return tuple(canonical(name) for name in printed[: len(printed) - trailing]), trailing
 
@@ -156,20 +168,31 @@ def _headed(lines: list[bytes], start: int, crlf: bool) -> Dialect | None:
         trailing,
         crlf,
         start + len(lines[0]) + 1,
-        lines[0].rstrip(b"\r"),
+        header=lines[0].rstrip(b"\r"),
     )
 
 
 def _is_quoted(lines: list[bytes], delimiter: str, columns: Sequence[str]) -> bool:
-    """Whether rows are CSV with quotes: they come out even only when quotes are honoured."""
+    """Whether rows are CSV with quotes: more of them read well when quotes are honoured."""
     if delimiter not in (",", ";", "\t", "|"):
         return False
-    text = [line.rstrip(b"\r").decode("utf-8", "replace") for line in lines[:200] if line.strip()]
+    text = _text(lines[:200])
     if not any('"' in line for line in text):
         return False
-    raw = sum(line.count(delimiter) == len(columns) - 1 for line in text)
-    parsed = sum(len(row) == len(columns) for row in csv.reader(text, delimiter=delimiter))
-    return parsed > raw
+    plain = sum(_reads_well(line.split(delimiter), columns) for line in text)
+    unquoted = sum(_reads_well(row, columns) for row in csv.reader(text, delimiter=delimiter))
+    return unquoted > plain
+
+
+def _reads_well(row: Sequence[str], columns: Sequence[str]) -> bool:
+    """Whether a row has as many fields as there are columns, and its state where it belongs."""
+    count = len(row) - (len(row) == len(columns) + 1 and row[-1] == "")
+    state = columns.index("state") if "state" in columns else None
+    return count == len(columns) and (state is None or well_formed(Kind.STATE, row[state]))
+
+
+def _text(lines: Iterable[bytes]) -> list[str]:
+    return [line.rstrip(b"\r").decode("utf-8", "replace") for line in lines if line.strip()]
 
 
 def _headless(
@@ -182,14 +205,15 @@ def _headless(
             hint="name the columns in file order with --columns JobID,State,Elapsed,…",
         )
     columns = tuple(canonical(name) for name in named)
-    text = [line.rstrip(b"\r").decode("utf-8", "replace") for line in lines[:100] if line.strip()]
-    candidates = [d for d in (*_DELIMITERS, *_unusual(text[0])) if d in text[0]]
-    best = max(candidates, key=lambda d: _evenness(text, d, len(columns)), default="")
-    if not best or _evenness(text, best, len(columns)) == (0, 0):
-        counts = Counter(line.count(best or "|") + 1 for line in text)
+    text = _text(lines[:100])
+    candidates = [d for d in (*_DELIMITERS, *_unusual(text)) if any(d in line for line in text)]
+    best = max(candidates, key=lambda d: _evenness(text, d, columns), default="")
+    if not best or not any(_evenness(text, best, columns)):
+        common = max(candidates, key=lambda d: sum(line.count(d) for line in text), default="|")
+        counts = Counter(line.count(common) + 1 for line in text)
         raise UserError(
             f"--columns names {len(columns)} columns, the lines have "
-            f"{counts.most_common(1)[0][0]} (delimiter {best or '|'!r})",
+            f"{counts.most_common(1)[0][0] if counts else 0} (delimiter {common!r})",
             where=where,
             hint="name every column of the file, in file order",
         )
@@ -199,30 +223,31 @@ def _headless(
     return Dialect(shape, columns, best, trailing, crlf, start)
 
 
-def _unusual(line: str) -> list[str]:
-    """Separators of up to three characters that no field of sacct holds, as they stand in a line."""
-    runs = re.findall(r"[^\w\s.,:;=/+\-\[\]()%|]{1,3}", line)
-    return [run for run, _ in Counter(runs).most_common(3)]
+def _unusual(text: list[str]) -> list[str]:
+    """Separators of up to three characters that no field of sacct holds, as they stand in lines."""
+    found = Counter[str]()
+    for line in text:
+        found.update(re.findall(r"[^\w\s.,:;=/+\-\[\]()%|]{1,3}", line))
+    return [separator for separator, _ in found.most_common(3)]
 
 
-def _evenness(text: list[str], delimiter: str, columns: int) -> tuple[int, int]:
-    """How many lines have the right number of delimiters, and how many at least as many."""
-    counts = [line.count(delimiter) for line in text]
-    exact = sum(
-        n == columns - 1 or (n == columns and line.endswith(delimiter))
-        for n, line in zip(counts, text, strict=True)
-    )
-    holds_commas = delimiter == ","
-    enough = sum(n >= columns for n in counts) if holds_commas else 0
-    return (exact, enough)
+def _evenness(text: list[str], delimiter: str, columns: Sequence[str]) -> tuple[int, int, int]:
+    """How many lines a delimiter cuts into the columns: well, at all, if commas may be values."""
+    rows = [line.split(delimiter) for line in text]
+    well = sum(_reads_well(row, columns) for row in rows)
+    exact = sum(len(row) == len(columns) for row in rows)
+    kinds = [kind_of(name) for name in columns]
+    if delimiter != ",":
+        return well, exact, 0
+    return well, exact, sum(align(row, kinds, ",") is not None for row in rows)
 
 
 def _fixed(header: bytes, dashes: bytes, skip: int, crlf: bool) -> Dialect:
     spans = tuple((m.start(), m.end()) for m in re.finditer(rb"-+", dashes))
     printed = [header[a:b].decode("utf-8", "replace").strip() for a, b in spans]
-    return Dialect(
-        "fixed", tuple(_completed(p) for p in printed), "", False, crlf, skip, header, spans
-    )
+    columns = tuple(_completed(name) for name in printed)
+    padded = dashes.rstrip(b"\r").endswith(b" ")
+    return Dialect("fixed", columns, "", padded, crlf, skip, header=header, spans=spans)
 
 
 def _completed(printed: str) -> str:
@@ -274,7 +299,7 @@ def _refuse_mangled(dialect: Dialect, lines: list[bytes], where: str) -> None:
     else:
         rows = enumerate((line.split(dialect.delimiter) for line in text), start=1)
     for number, row in rows:
-        if len(row) < len(dialect.columns):
+        if not _reads_well(row, dialect.columns):
             continue
         for index, name in watched:
             value = row[index].strip()

@@ -20,83 +20,9 @@ class Kind(Enum):
     EXIT = "exit code"
     TRES = "TRES list"
     NODES = "node list"
+    LIST = "list of words"
     WORD = "word"
     FREE = "free text"
-
-
-_ITEM = r"[A-Za-z][\w/:.\-]*=[^,\s]*"
-_CALENDAR = r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:?\d\d)?"
-
-PATTERNS: dict[Kind, re.Pattern[str]] = {
-    kind: re.compile(pattern, re.ASCII)
-    for kind, pattern in {
-        Kind.ID: r"\d+(_(\d+|\[[^\]\s]*\]?))?(\+\d+)?(\.[A-Za-z0-9]+(\+\d+)?)?\+?",
-        Kind.STATE: r"[A-Z][A-Z_]+\+?( by \S+)?",
-        Kind.TIME: rf"Unknown|None|N/A|INVALID|{_CALENDAR}|\d{{1,11}}",
-        Kind.DURATION: r"(\d+-)?\d+:\d\d(:\d\d)?(\.\d+)?|\d+|INVALID|UNLIMITED|Partition_Limit",
-        Kind.INTEGER: r"\d+(\.\d+)?[KMGTP]?",
-        Kind.EXIT: r"\d+:\d+",
-        Kind.TRES: rf"{_ITEM}(,{_ITEM})*",
-        Kind.NODES: r"None assigned|\((null|unknown)\)|[\w.\-]*(\[[\d,\-]*\]?[\w.\-]*)*"
-        r"(,[\w.\-]+(\[[\d,\-]*\]?[\w.\-]*)*)*",
-        Kind.WORD: r"[^\x00-\x1f]+",
-        Kind.FREE: r"(?s:.+)",
-    }.items()
-}
-"""A full match is a well-formed value. Empty is well formed everywhere."""
-
-_NAMES: dict[Kind, str] = {
-    Kind.ID: "jobid jobidraw",
-    Kind.STATE: "state",
-    Kind.TIME: "submit eligible start end",
-    Kind.DURATION: "elapsed elapsedraw timelimit timelimitraw suspended cputime cputimeraw totalcpu "
-    "usercpu systemcpu planned reserved plannedcpu plannedcpuraw resvcpu resvcpuraw avecpu mincpu",
-    Kind.INTEGER: "nnodes allocnodes reqnodes ncpus alloccpus reqcpus ntasks uid gid priority "
-    "restarts dbindex mincputask maxrsstask maxvmsizetask maxpagestask maxdiskreadtask "
-    "maxdiskwritetask",
-    Kind.EXIT: "exitcode derivedexitcode",
-    Kind.TRES: "alloctres reqtres tresusageinave tresusageinmax tresusageinmin tresusageintot "
-    "tresusageoutave tresusageoutmax tresusageoutmin tresusageouttot tresusageinmaxnode "
-    "tresusageinmaxtask tresusageinminnode tresusageinmintask tresusageoutmaxnode "
-    "tresusageoutmaxtask tresusageoutminnode tresusageoutmintask",
-    Kind.NODES: "nodelist",
-    Kind.WORD: "cluster user account partition qos qosraw qosreq group reqmem allocgres reqgres "
-    "flags associd blockid layout mcslabel wckey wckeyid timelimitmin averss maxrss maxrssnode "
-    "avevmsize maxvmsize maxvmsizenode avepages maxpages maxpagesnode avediskread maxdiskread "
-    "maxdiskreadnode avediskwrite maxdiskwrite maxdiskwritenode mincpunode avecpufreq "
-    "consumedenergy consumedenergyraw reqcpufreq reqcpufreqmin reqcpufreqmax reqcpufreqgov "
-    "sluid originalsluid exclusive oversubscribe segmentsize reservation reservationid reqreservation "
-    "failednode",
-    Kind.FREE: "jobname comment admincomment systemcomment workdir submitline extra container "
-    "constraints licenses reason stdin stdout stderr",
-}
-
-KINDS: dict[str, Kind] = {name: kind for kind, names in _NAMES.items() for name in names.split()}
-"""Every field of sacct, by its lower-case name."""
-
-_ALIASES = {
-    "jobname": ("name",),
-    "user": ("username",),
-    "nodelist": ("nodes",),
-    "exitcode": ("exit",),
-}
-_CANONICAL = {alias: name for name, aliases in _ALIASES.items() for alias in aliases}
-
-
-def canonical(printed: str) -> str:
-    """The lower-case field name for a column name as printed or typed: `Job Name` -> `jobname`."""
-    name = re.sub(r"[^a-z0-9]", "", printed.lower())
-    return _CANONICAL.get(name, name)
-
-
-def kind_of(name: str) -> Kind:
-    """The kind of a canonical field name; a column sacct does not know is a word."""
-    return KINDS.get(name, Kind.WORD)
-
-
-def well_formed(kind: Kind, value: str) -> bool:
-    """Whether sacct could have printed `value` in a column of this kind."""
-    return value == "" or PATTERNS[kind].fullmatch(value) is not None
 
 
 ENDED = frozenset(
@@ -143,6 +69,91 @@ CODES = {
 """The compact state codes of squeue and `sacct -s`."""
 
 STATES = sorted(ENDED | NOT_ENDED.keys())
+
+_ITEM = r"[A-Za-z][^\s=,]*=[^,\s]*+"
+_CALENDAR = r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:?\d\d)?"
+_BRACKETS = r"(\[[\d,\-]*+\]?[\w.\-]*+)*+"
+
+PATTERNS: dict[Kind, re.Pattern[str]] = {
+    kind: re.compile(pattern, re.ASCII)
+    for kind, pattern in {
+        Kind.ID: r"\d+(_(\d+|\[[^\]\s]*\]?))?(\+\d+)?"
+        r"(\.(batch|extern|interactive|TBD|TDB|\d+)(\+\d+)?|\.[a-z]*\+)?\+?",
+        Kind.STATE: rf"({'|'.join(STATES)}|[A-Z][A-Z_]*\+)( by \S+)?",
+        Kind.TIME: rf"Unknown|None|N/A|INVALID|{_CALENDAR}|\d{{1,11}}",
+        Kind.DURATION: r"(\d+-)?\d+:\d\d(:\d\d)?(\.\d+)?|\d+|INVALID|UNLIMITED|Partition_Limit",
+        Kind.INTEGER: r"\d+(\.\d+)?[KMGTP]?",
+        Kind.EXIT: r"\d+:\d+",
+        Kind.TRES: rf"{_ITEM}(,{_ITEM})*+",
+        Kind.NODES: rf"None assigned|\((null|unknown)\)|[\w.\-]*+{_BRACKETS}"
+        rf"(,[\w.\-]++{_BRACKETS})*+",
+        Kind.LIST: r"[^\x00-\x1f]+",
+        Kind.WORD: r"[^\x00-\x1f]+",
+        Kind.FREE: r"(?s:.+)",
+    }.items()
+}
+"""A full match is a well-formed value. Quantifiers are possessive where two could share a text: no
+value takes more than linear time."""
+
+_NEVER_EMPTY = frozenset({Kind.ID, Kind.STATE})
+
+_NAMES: dict[Kind, str] = {
+    Kind.ID: "jobid jobidraw",
+    Kind.STATE: "state",
+    Kind.TIME: "submit eligible start end",
+    Kind.DURATION: "elapsed elapsedraw timelimit timelimitraw suspended cputime cputimeraw "
+    "totalcpu usercpu systemcpu planned reserved plannedcpu plannedcpuraw resvcpu resvcpuraw "
+    "avecpu mincpu",
+    Kind.INTEGER: "nnodes allocnodes reqnodes ncpus alloccpus reqcpus ntasks uid gid priority "
+    "restarts dbindex mincputask maxrsstask maxvmsizetask maxpagestask maxdiskreadtask "
+    "maxdiskwritetask",
+    Kind.EXIT: "exitcode derivedexitcode",
+    Kind.TRES: "alloctres reqtres tresusageinave tresusageinmax tresusageinmin tresusageintot "
+    "tresusageoutave tresusageoutmax tresusageoutmin tresusageouttot tresusageinmaxnode "
+    "tresusageinmaxtask tresusageinminnode tresusageinmintask tresusageoutmaxnode "
+    "tresusageoutmaxtask tresusageoutminnode tresusageoutmintask",
+    Kind.NODES: "nodelist",
+    Kind.LIST: "partition flags allocgres reqgres reservation reqreservation",
+    Kind.WORD: "cluster user account qos qosraw qosreq group reqmem associd blockid layout "
+    "mcslabel wckey wckeyid timelimitmin averss maxrss maxrssnode avevmsize maxvmsize "
+    "maxvmsizenode avepages maxpages maxpagesnode avediskread maxdiskread "
+    "maxdiskreadnode avediskwrite maxdiskwrite maxdiskwritenode mincpunode avecpufreq "
+    "consumedenergy consumedenergyraw reqcpufreq reqcpufreqmin reqcpufreqmax reqcpufreqgov "
+    "sluid originalsluid exclusive oversubscribe segmentsize reservationid failednode",
+    Kind.FREE: "jobname comment admincomment systemcomment workdir submitline extra container "
+    "constraints licenses reason stdin stdout stderr",
+}
+
+KINDS: dict[str, Kind] = {name: kind for kind, names in _NAMES.items() for name in names.split()}
+"""Every field of sacct, by its lower-case name."""
+
+_ALIASES = {
+    "jobname": ("name",),
+    "user": ("username",),
+    "exitcode": ("exit",),
+}
+_CANONICAL = {alias: name for name, aliases in _ALIASES.items() for alias in aliases}
+
+
+def canonical(printed: str) -> str:
+    """The lower-case field name for a column name as printed or typed: `Job Name` -> `jobname`.
+
+    A width, as given to `sacct -o`, is no part of the name: `JobName%-30` -> `jobname`.
+    """
+    name = re.sub(r"%-?\d*$|[^a-z0-9]", "", printed.strip().lower())
+    return _CANONICAL.get(name, name)
+
+
+def kind_of(name: str) -> Kind:
+    """The kind of a canonical field name; a column sacct does not know is a word."""
+    return KINDS.get(name, Kind.WORD)
+
+
+def well_formed(kind: Kind, value: str) -> bool:
+    """Whether sacct could have printed `value` in a column of this kind."""
+    if not value:
+        return kind not in _NEVER_EMPTY
+    return PATTERNS[kind].fullmatch(value) is not None
 
 
 def base_state(printed: str) -> str | None:

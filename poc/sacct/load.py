@@ -16,7 +16,7 @@ from cedana_poc.errors import UserError
 from cedana_poc.sacct import records, sacctjson
 from cedana_poc.sacct.account import FIRST_FEW, Account, Input, Remark
 from cedana_poc.sacct.dialect import Dialect, sniff
-from cedana_poc.sacct.grammar import base_state
+from cedana_poc.sacct.grammar import canonical
 from cedana_poc.sacct.repair import MOST_LINES, Joiner, Line, Row, Unreadable
 from cedana_poc.sacct.scan import STEP_DELIMITER, Scanner
 from cedana_poc.sacct.source import Source, blocks
@@ -75,27 +75,54 @@ def load(
     Raises:
         UserError: a file cannot be read or is not sacct output.
     """
-    account = Account()
-    with tempfile.TemporaryDirectory(prefix="cedana-poc-") as scratch:
-        connection = records.connect(scratch, MEMORY_LIMIT)
+    files = list(paths)
+    with tempfile.TemporaryDirectory(prefix="cedana-poc-") as name:
+        scratch = Path(name)
+        settings = _Settings(tuple(columns), zone, wanted or Filter(), detail or bool(node_set_size))
+        careful = not all(path.is_file() for path in files)
+        connection, account = _read_all(files, scratch, settings, careful, progress)
         try:
-            reader = _Reader(
-                connection,
-                Path(scratch),
-                account,
-                zone=zone,
-                wanted=wanted or Filter(),
-                detail=detail or node_set_size is not None,
-                progress=progress,
-            )
-            for path in paths:
-                reader.read(path, columns)
+            if not careful and records.unreadable(connection, 1):
+                connection.close()
+                connection, account = _read_all(files, scratch, settings, True, progress)
             has = frozenset(name for file in account.inputs for name in file.columns)
             records.make_runs(connection, has, node_set_size)
             _settle(connection, account)
-            yield Loaded(connection, Path(scratch), account, has, zone)
+            yield Loaded(connection, scratch, account, has, zone)
         finally:
             connection.close()
+
+
+@dataclass(frozen=True, slots=True)
+class _Settings:
+    columns: tuple[str, ...]
+    zone: str | None
+    wanted: Filter
+    detail: bool
+
+
+def _read_all(
+    files: Iterable[Path],
+    scratch: Path,
+    settings: _Settings,
+    careful: bool,
+    progress: Progress | None,
+) -> tuple[duckdb.DuckDBPyConnection, Account]:
+    """All files into a new database.
+
+    Fast at first, and a second time `careful`ly if a value turned up that is not sacct's: it
+    betrays a broken row whose pieces have the right number of delimiters by chance.
+    """
+    account = Account()
+    connection = records.connect(str(scratch), MEMORY_LIMIT)
+    try:
+        reader = _Reader(connection, scratch, account, settings, careful, progress)
+        for path in files:
+            reader.read(path)
+    except BaseException:
+        connection.close()
+        raise
+    return connection, account
 
 
 def _settle(connection: duckdb.DuckDBPyConnection, account: Account) -> None:
@@ -116,27 +143,24 @@ class _Reader:
         connection: duckdb.DuckDBPyConnection,
         scratch: Path,
         account: Account,
-        *,
-        zone: str | None,
-        wanted: Filter,
-        detail: bool,
+        settings: _Settings,
+        careful: bool,
         progress: Progress | None,
     ) -> None:
         self._connection = connection
         self._scratch = scratch
         self._account = account
-        self._zone = zone
-        self._wanted = wanted
-        self._detail = detail
+        self._settings = settings
+        self._careful = careful
         self._progress = progress or (lambda path, size, rows: None)
 
-    def read(self, path: Path, named: Sequence[str]) -> None:
-        """Read one file; `named` are its columns if it has no header."""
+    def read(self, path: Path) -> None:
+        """Read one file."""
         before = self._account.rows_in
         with Source(path) as source:
             stream = blocks(source)
             first = bytes(next(stream, b""))
-            dialect = sniff(first, named, str(path))
+            dialect = sniff(first, self._settings.columns, str(path))
             if dialect.shape == "json":
                 dialect = replace(dialect, columns=sacctjson.COLUMNS)
             with self._writer(dialect) as writer:
@@ -161,11 +185,11 @@ class _Reader:
             self._scratch,
             file=len(self._account.inputs),
             columns=dialect.columns,
-            delimiter=_one_byte(dialect.delimiter),
+            delimiter=_one_byte(dialect.delimiter) if dialect.delimiter else "",
             trailing=dialect.trailing,
-            zone=self._zone,
-            wanted=self._wanted,
-            detail=self._detail,
+            zone=self._settings.zone,
+            wanted=self._settings.wanted,
+            detail=self._settings.detail,
         )
 
     def _read_rows(
@@ -186,9 +210,9 @@ class _Reader:
         old, new = dialect.delimiter.encode(), _one_byte(dialect.delimiter).encode()
         header = dialect.header.replace(old, new)
         dialect = replace(dialect, delimiter=new.decode(), header=header)
-        scan, join = Scanner(dialect), Joiner(dialect)
+        scan, join = Scanner(dialect, careful=self._careful), Joiner(dialect)
         take = _RowTaker(self._account, str(source.path), dialect.columns, writer)
-        line = 1 + _lines_skipped(dialect)
+        line = 1 + dialect.lines_skipped
         for block in _skipped(stream, dialect.skip):
             if dialect.crlf or old != new:
                 block = memoryview(bytes(block).replace(b"\r\n", b"\n").replace(old, new))
@@ -205,20 +229,20 @@ class _Reader:
                 take.all(join.feed(doubtful))
                 previous = doubtful.number
             self._progress(str(source.path), source.bytes_read, self._account.rows_in)
-        take.all(join.finish())
+        take.all(join.finish(cut=source.unterminated or source.truncated))
 
     def _read_fixed(
         self, source: Source, dialect: Dialect, stream: Iterator[memoryview], writer: Writer
     ) -> None:
         join = Joiner(dialect)
         take = _RowTaker(self._account, str(source.path), dialect.columns, writer)
-        number = _lines_skipped(dialect)
+        number = dialect.lines_skipped
         for block in _skipped(stream, dialect.skip):
             for raw in bytes(block).split(b"\n")[:-1]:
                 number += 1
                 take.all(join.feed(Line(number, raw, True)))
             self._progress(str(source.path), source.bytes_read, self._account.rows_in)
-        take.all(join.finish())
+        take.all(join.finish(cut=source.unterminated or source.truncated))
 
     def _read_quoted(
         self, source: Source, dialect: Dialect, stream: Iterator[memoryview], writer: Writer
@@ -231,17 +255,21 @@ class _Reader:
             for line in bytes(block).splitlines(keepends=True)
         )
         reader = csv.reader(lines, delimiter=dialect.delimiter)
-        skipped, before = _lines_skipped(dialect), 0
+        skipped, before = dialect.lines_skipped, 0
+        damaged: Unreadable | None = None
         try:
             for fields in reader:
                 number, before = skipped + before + 1, reader.line_num
                 if reader.line_num - number > MOST_LINES:
                     raise csv.Error("a quote is opened and not closed")
-                fields = fields[:-1] if dialect.trailing and not fields[-1] else fields
+                fields = fields[:-1] if dialect.trailing and fields[-1:] == [""] else fields
+                if damaged and fields:
+                    take(damaged)
+                    damaged = None
                 if fields and len(fields) != len(dialect.columns):
                     problem = f"{len(fields)} fields, {len(dialect.columns)} columns"
-                    take(Unreadable(number, problem))
-                elif fields:
+                    damaged = Unreadable(number, problem)
+                elif fields and tuple(map(canonical, fields)) != dialect.columns:
                     take(Row(number, fields))
                 self._progress(str(source.path), source.bytes_read, self._account.rows_in)
         except csv.Error as error:
@@ -250,6 +278,9 @@ class _Reader:
                 where=str(source.path),
                 hint="export with sacct -P, which has no quotes",
             ) from error
+        if damaged:
+            cut = source.unterminated or source.truncated
+            take(replace(damaged, last=True) if cut else damaged)
 
     def _read_json(self, source: Source, stream: Iterator[memoryview], writer: Writer) -> None:
         path = str(source.path)
@@ -322,10 +353,6 @@ class _RowTaker:
 
 def _one_byte(delimiter: str) -> str:
     return delimiter if len(delimiter.encode()) == 1 else STEP_DELIMITER
-
-
-def _lines_skipped(dialect: Dialect) -> int:
-    return 2 if dialect.shape == "fixed" else int(bool(dialect.header))
 
 
 def _chained(first: bytes, rest: Iterator[memoryview]) -> Iterator[memoryview]:

@@ -16,21 +16,21 @@ from cedana_poc.sacct.typed import MACROS, state_table
 _TABLES = """
 CREATE TABLE records (
   file INTEGER, job VARCHAR, id VARCHAR, truncated BOOLEAN, cluster VARCHAR, "user" VARCHAR,
-  account VARCHAR, partition VARCHAR, qos VARCHAR, reservation VARCHAR, state_text VARCHAR,
+  account VARCHAR, partition VARCHAR, qos VARCHAR, reservation VARCHAR,
   state VARCHAR, exit_code VARCHAR, submit BIGINT, eligible BIGINT, start BIGINT, "end" BIGINT,
-  elapsed_text VARCHAR, elapsed BIGINT, wall BIGINT, no_wall BOOLEAN, nodes BIGINT, cpus BIGINT,
+  elapsed BIGINT, wall BIGINT, no_wall BOOLEAN, nodes BIGINT, cpus BIGINT,
   gpus BIGINT, gpu_model VARCHAR, billing BIGINT, memory DOUBLE, node_list VARCHAR,
-  restarts INTEGER, name VARCHAR, work_dir VARCHAR, submit_line VARCHAR, reason VARCHAR
+  restarts INTEGER, name VARCHAR, work_dir VARCHAR, submit_line VARCHAR, reason VARCHAR, problem VARCHAR
 );
 CREATE TABLE step_names (job VARCHAR, suffix VARCHAR, name VARCHAR);
-CREATE TABLE states (word VARCHAR, word_state VARCHAR, word_reason VARCHAR);
+CREATE TABLE states (word VARCHAR, state VARCHAR, word_reason VARCHAR);
 CREATE TABLE copies (r BIGINT, reason VARCHAR);
 CREATE TABLE node_sets (node_list VARCHAR, set_cpus BIGINT, set_memory BIGINT, set_gpus BIGINT);
-CREATE VIEW kept AS SELECT rowid AS r, * EXCLUDE (reason) FROM records WHERE reason IS NULL;
+CREATE VIEW kept AS SELECT rowid AS r, * EXCLUDE (reason, problem) FROM records WHERE reason IS NULL;
 """
 
 _COMPARED = (
-    'cluster, id, submit, start, "end", state_text, elapsed, wall, nodes, cpus, gpus, billing, '
+    'cluster, id, submit, start, "end", state, elapsed, wall, nodes, cpus, gpus, billing, '
     'partition, "user", account, exit_code, name'
 )
 
@@ -136,7 +136,10 @@ def connect(scratch: str, memory_limit: str, threads: int | None = None) -> duck
     if threads:
         config["threads"] = str(threads)
     connection = duckdb.connect(":memory:", config=config)
-    connection.execute("SET preserve_insertion_order = false; SET TimeZone = 'UTC'")
+    connection.execute(
+        "SET preserve_insertion_order = false; SET force_compression = 'uncompressed'; "
+        "SET TimeZone = 'UTC'"
+    )
     connection.execute(MACROS)
     connection.execute(
         "CREATE MACRO every_sum(x) AS if(count(x) = count(*), sum(x)::BIGINT, NULL)"
@@ -247,11 +250,7 @@ def record_count(connection: duckdb.DuckDBPyConnection) -> int:
 def unreadable(connection: duckdb.DuckDBPyConnection, most: int) -> list[tuple[int, str, str]]:
     """(file, job id, what is wrong) of the first few records with a value nobody can read."""
     return connection.execute(
-        """
-        SELECT file, coalesce(job, 'without id'),
-          if(state IS NULL, 'State ' || coalesce(state_text, 'empty') || ' is none of Slurm''s',
-            'Elapsed ' || coalesce(elapsed_text, '') || ' is no duration')
-        FROM records WHERE reason = 'unreadable' ORDER BY ALL LIMIT ?
-        """,
+        "SELECT file, coalesce(job, 'without id'), problem FROM records "
+        "WHERE reason = 'unreadable' ORDER BY ALL LIMIT ?",
         [most],
     ).fetchall()

@@ -1,22 +1,28 @@
 """Rows that are not well formed: joined, realigned on their typed columns, or given up by name.
 
-sacct neither quotes nor escapes, so a newline or a delimiter inside JobName, Comment, WorkDir or
-SubmitLine breaks a row apart. A row is put right only where every way to cut it agrees on every
-typed column; text never decides a number.
+A newline or a delimiter inside JobName, Comment, WorkDir or SubmitLine breaks a row apart. A row
+is put right only where every way to cut it agrees on every typed column; text never decides a
+number.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
-from cedana_poc.sacct.dialect import Dialect
-from cedana_poc.sacct.grammar import Kind, kind_of, well_formed
+from cedana_poc.sacct.align import layout
+from cedana_poc.sacct.dialect import BOM, Dialect
+from cedana_poc.sacct.grammar import Kind
 
-MOST_LINES = 400
+MOST_LINES = 20_000
 MOST_BYTES = 4 << 20
 """Beyond this many lines or bytes, what is pending is no row of sacct's (SubmitLine: 1 MiB)."""
+
+_MOST_BEGINNINGS = 8
+"""A row that holds more lines that look like the beginning of one is none."""
+
+_NEWLINE = "newline in a text column"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,182 +45,48 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """A line that belongs to no row that can be read."""
+    """A row that cannot be read; `last` if the file was cut off in it."""
 
     number: int
     problem: str
     last: bool = False
 
 
-def cut(dialect: Dialect) -> _Cut:
-    """The function that cuts one logical row of this dialect into its fields, or says None."""
-    if dialect.shape == "fixed":
-        return _FixedWidth(dialect.spans, tuple(map(kind_of, dialect.columns)))
-    return _Delimited(
-        dialect.delimiter, tuple(map(kind_of, dialect.columns)), trailing=dialect.trailing
-    )
-
-
-class _Cut(Protocol):
-    def __call__(self, text: str) -> list[str] | None:
-        """The fields of a row, if it is one beyond doubt."""
-
-    def split(self, text: str) -> list[str] | None:
-        """The fields of a row whose count of fields is known to be right."""
-
-    def may_begin(self, text: str) -> bool:
-        """Whether a row could begin with this line."""
-
-    def why_not(self, text: str) -> str:
-        """What keeps a line from being a row."""
-
-
 @dataclass(frozen=True, slots=True)
-class _FixedWidth:
-    spans: tuple[tuple[int, int], ...]
-    kinds: tuple[Kind, ...]
-
-    def __call__(self, text: str) -> list[str] | None:
-        raw = text.encode("utf-8", "surrogateescape")
-        if len(raw) <= self.spans[-1][0] - 1 or len(raw) > self.spans[-1][1] + 1:
-            return None
-        gaps = {a - 1 for a, _ in self.spans[1:]}
-        if any(raw[gap : gap + 1] not in (b" ", b"") for gap in gaps):
-            return None
-        fields = [raw[a:b].decode("utf-8", "replace").strip(" ") for a, b in self.spans]
-        return fields if all(map(_cut_or_well_formed, self.kinds, fields)) else None
-
-    def split(self, text: str) -> list[str] | None:
-        return None
-
-    def may_begin(self, text: str) -> bool:
-        first = text[self.spans[0][0] : self.spans[0][1]].strip()
-        return _cut_or_well_formed(self.kinds[0], first)
-
-    def why_not(self, text: str) -> str:
-        return "the line does not fit the columns"
-
-
-def _cut_or_well_formed(kind: Kind, value: str) -> bool:
-    return value.endswith("+") or well_formed(kind, value)
-
-
-@dataclass(frozen=True, slots=True)
-class _Delimited:
-    delimiter: str
-    kinds: tuple[Kind, ...]
-    trailing: bool
-
-    def __call__(self, text: str) -> list[str] | None:
-        pieces = self.split(text)
-        return align(pieces, self.kinds, self.delimiter) if pieces else None
-
-    def split(self, text: str) -> list[str] | None:
-        if self.trailing:
-            if not text.endswith(self.delimiter):
-                return None
-            text = text[: -len(self.delimiter)]
-        return text.split(self.delimiter)
-
-    def why_not(self, text: str) -> str:
-        pieces = text.removesuffix(self.delimiter if self.trailing else "").split(self.delimiter)
-        if len(pieces) < len(self.kinds):
-            return f"{len(pieces)} fields, {len(self.kinds)} columns"
-        if len(pieces) > len(self.kinds):
-            return f"{len(pieces)} fields, {len(self.kinds)} columns, more than one way to cut them"
-        odd = [i for i, kind in enumerate(self.kinds, 1) if not well_formed(kind, pieces[i - 1])]
-        return f"column {odd[0]} holds what sacct does not print there" if odd else "not a row"
-
-    def may_begin(self, text: str) -> bool:
-        for kind, value in zip(self.kinds, text.split(self.delimiter), strict=False):
-            if kind is Kind.FREE:
-                return True
-            if not well_formed(kind, value):
-                return False
-        return True
-
-
-def align(pieces: Sequence[str], kinds: Sequence[Kind], delimiter: str) -> list[str] | None:
-    """Give each column one piece, and surplus pieces to columns that may hold the delimiter.
-
-    Returns:
-        The fields; None if no way fits, or if two ways differ in a column that is not free text.
-    """
-    surplus = len(pieces) - len(kinds)
-    if not 0 <= surplus <= MOST_LINES:
-        return None
-    if surplus == 0:
-        return list(pieces) if all(map(well_formed, kinds, pieces)) else None
-    table = _Alignments(pieces, kinds, delimiter, surplus)
-    return table.fields() if table.agree() else None
+class _Pending:
+    line: Line
+    text: str
 
 
 @dataclass(slots=True)
-class _Alignments:
-    """All ways to spread `surplus` extra pieces, by dynamic programming over (column, shift).
+class _Open:
+    """The latest row, readable or not: more of its last column may follow."""
 
-    `begins[c]` holds the shifts s for which the first c columns fit the first c + s pieces;
-    `ends[c]` those from which the columns after them fit all the rest.
-    """
+    row: Row | Unreadable
+    more: list[str] = field(default_factory=list)
+    blanks: int = 0
+    size: int = 0
 
-    pieces: Sequence[str]
-    kinds: Sequence[Kind]
-    delimiter: str
-    surplus: int
-    begins: list[set[int]] = field(default_factory=list)
-    ends: list[set[int]] = field(default_factory=list)
+    def extend(self, text: str) -> None:
+        self.more += [*[""] * self.blanks, text]
+        self.blanks = 0
+        self.size += len(text)
 
-    def __post_init__(self) -> None:
-        self.begins = [{0}]
-        for column in range(len(self.kinds)):
-            self.begins.append({t for s in self.begins[-1] for t in self._next(column, s)})
-        self.ends = [{self.surplus}]
-        for column in reversed(range(len(self.kinds))):
-            shifts = self.begins[column]
-            self.ends.append({s for s in shifts if self.ends[-1] & set(self._next(column, s))})
-        self.ends.reverse()
+    def closed(self) -> Row | Unreadable:
+        row = self.row
+        if isinstance(row, Unreadable) or not self.more:
+            return row
+        last = "\n".join([row.fields[-1], *self.more])
+        return Row(row.number, [*row.fields[:-1], last], _NEWLINE)
 
-    def _absorbs(self, kind: Kind) -> bool:
-        return self.delimiter == "," and kind in (Kind.TRES, Kind.NODES, Kind.WORD)
 
-    def _value(self, column: int, shift: int, after: int) -> str:
-        return self.delimiter.join(self.pieces[column + shift : column + after + 1])
+@dataclass(frozen=True, slots=True)
+class _Joined:
+    """What some pending lines came to: a row, none, or one that goes on after the last of them."""
 
-    def _next(self, column: int, shift: int) -> Iterator[int]:
-        kind = self.kinds[column]
-        if kind is Kind.FREE:
-            yield from range(shift, self.surplus + 1)
-            return
-        furthest = self.surplus if self._absorbs(kind) else shift
-        for after in range(shift, furthest + 1):
-            if well_formed(kind, self._value(column, shift, after)):
-                yield after
-
-    def agree(self) -> bool:
-        """Whether some way fits, and all that fit give the same value to every typed column."""
-        if 0 not in self.ends[0]:
-            return False
-        for column, kind in enumerate(self.kinds):
-            if kind is Kind.FREE:
-                continue
-            values = {
-                self._value(column, shift, after)
-                for shift in self.ends[column]
-                for after in self._next(column, shift)
-                if after in self.ends[column + 1]
-            }
-            if len(values) != 1:
-                return False
-        return True
-
-    def fields(self) -> list[str]:
-        """The way that gives surplus pieces to the earliest column that may hold them."""
-        shift, fields = 0, []
-        for column in range(len(self.kinds)):
-            after = max(t for t in self._next(column, shift) if t in self.ends[column + 1])
-            fields.append(self._value(column, shift, after))
-            shift = after
-        return fields
+    lines: int
+    row: Row | None = None
+    goes_on: bool = False
 
 
 class Joiner:
@@ -226,97 +98,189 @@ class Joiner:
     """
 
     def __init__(self, dialect: Dialect) -> None:
-        self._parse = cut(dialect)
+        self._layout = layout(dialect)
         self._header = dialect.header
-        self._on_bad_bytes = "surrogateescape" if dialect.shape == "fixed" else "replace"
-        kinds = [kind_of(name) for name in dialect.columns]
-        self._grows = kinds[-1] is Kind.FREE and dialect.shape != "fixed" and not dialect.trailing
-        self._previous: Row | None = None
-        self._pending: list[tuple[Line, str]] = []
+        self._fixed = dialect.shape == "fixed"
+        kinds = self._layout.kinds
+        self._grows = kinds[-1] is Kind.FREE and not self._fixed and not dialect.trailing
+        self._text_first = kinds[0] is Kind.FREE
+        self._previous: _Open | None = None
+        self._pending: list[_Pending] = []
+        self._size = 0
 
     def feed(self, line: Line) -> Iterator[Row | Unreadable]:
         """Take the next line."""
-        raw = line.raw[:-1] if line.raw.endswith(b"\r") else line.raw
-        if raw == self._header and raw:
+        raw = line.raw.removesuffix(b"\r").removeprefix(BOM)
+        if self._repeats_header(raw):
+            yield from self.finish()
             return
-        text = raw.decode("utf-8", self._on_bad_bytes)
-        fields = self._parse(text)
+        text = raw.decode("utf-8", "surrogateescape" if self._fixed else "replace")
+        fields = self._layout.parse(text)
         if fields is None and line.sound and not self._pending:
-            fields = self._parse.split(text)
+            fields = self._layout.split(text)
         if fields is not None:
-            yield from self.gap()
-            self._previous = Row(line.number, fields, "" if line.sound else _problem(line, text, 0))
+            yield from self._take(Row(line.number, fields, "" if line.sound else _problem(line)))
             return
-        self._pending.append((line, text))
-        if len(self._pending) > MOST_LINES or sum(len(t) for _, t in self._pending) > MOST_BYTES:
-            yield from self._settle()
+        self._pending.append(_Pending(line, text))
+        self._size += len(text)
+        if len(self._pending) > MOST_LINES or self._size > MOST_BYTES:
+            yield from self._give_up((yield from self._settle()))
 
     def gap(self) -> Iterator[Row | Unreadable]:
         """Well-formed lines follow that are read elsewhere: nothing pending can join them."""
-        yield from self._settle()
+        yield from self._give_up((yield from self._settle()))
         yield from self._emit()
 
-    def _emit(self) -> Iterator[Row]:
+    def finish(self, *, cut: bool = False) -> Iterator[Row | Unreadable]:
+        """No line follows: a row that is still open was cut off.
+
+        Args:
+            cut: the last line has no newline, so that it may itself be cut off.
+        """
+        unfinished = yield from self._settle(cut=cut)
+        yield from self._emit()
+        if unfinished:
+            yield Unreadable(unfinished[0].line.number, "the last row is cut off", last=True)
+
+    def _repeats_header(self, raw: bytes) -> bool:
+        """Whether a line is the header again, where one file was appended to another."""
+        if self._fixed and re.fullmatch(rb"-[- ]*", raw):
+            return True
+        return raw == self._header != b""
+
+    def _take(self, row: Row) -> Iterator[Row | Unreadable]:
+        """A whole row; open lines before it may be text of its first column."""
+        before = yield from self._settle()
+        if before and self._text_first and not any(self._layout.resembles(p.text) for p in before):
+            first = "\n".join([*(p.text for p in before), row.fields[0]])
+            row = Row(before[0].line.number, [first, *row.fields[1:]], _NEWLINE)
+        else:
+            yield from self._give_up(before)
+        yield from self._emit()
+        self._previous = _Open(row)
+
+    def _emit(self) -> Iterator[Row | Unreadable]:
         if self._previous:
-            yield self._previous
+            yield self._previous.closed()
             self._previous = None
 
-    def finish(self) -> Iterator[Row | Unreadable]:
-        """No line follows: a row that is still open was cut."""
-        settled = list(self.gap())
-        if settled and isinstance(settled[-1], Unreadable):
-            cut_off = settled.pop()
-            settled.append(Unreadable(cut_off.number, "the last row is cut off", last=True))
-        yield from settled
-
-    def _settle(self) -> Iterator[Row | Unreadable]:
-        pending, self._pending = self._pending, []
-        position = 0
-        while position < len(pending):
-            line, text = pending[position]
-            taken = 1
-            if self._continues(text):
+    def _settle(
+        self, *, cut: bool = False
+    ) -> Generator[Row | Unreadable, None, Sequence[_Pending]]:
+        """Make rows of what is pending; returned are the lines at its end that begin a row."""
+        pending, self._pending, self._size = self._pending, [], 0
+        place = 0
+        while place < len(pending):
+            line, text = pending[place].line, pending[place].text
+            joined = self._join(pending, place)
+            if joined.row:
+                yield from self._emit()
+                self._previous = _Open(joined.row)
+            elif not text.strip():
+                self._pass_blank()
+            elif cut and place == len(pending) - 1 and self._is_cut(text):
+                return pending[place:]
+            elif line.sound and (fields := self._layout.split(text)):
+                yield from self._emit()
+                self._previous = _Open(Row(line.number, fields))
+            elif self._continues(text):
                 self._extend(text)
-            elif row := self._join(pending, position):
-                yield from self._emit()
-                self._previous, taken = row
-            elif text.strip() and line.sound and (fields := self._parse.split(text)):
-                yield from self._emit()
-                self._previous = Row(line.number, fields)
-            elif text.strip():
-                yield Unreadable(line.number, self._parse.why_not(text))
-            position += taken
+            elif joined.goes_on:
+                return pending[place:]
+            else:
+                yield from self._give_up(pending[place : place + joined.lines])
+                place += joined.lines - 1
+            place += joined.lines if joined.row else 1
+        return []
+
+    def _pass_blank(self) -> None:
+        if self._previous:
+            self._previous.blanks += 1
+
+    def _is_cut(self, text: str) -> bool:
+        walk = self._layout.walk()
+        walk.add(text)
+        return walk.cut
 
     def _continues(self, text: str) -> bool:
         """Whether a line belongs to the last column of the row before it."""
-        return bool(self._previous and self._grows and not self._parse.may_begin(text))
+        return (
+            self._grows
+            and self._previous is not None
+            and self._previous.size < MOST_BYTES
+            and not self._layout.begins(text)
+            and not self._layout.resembles(text)
+        )
 
     def _extend(self, text: str) -> None:
-        row = self._previous
-        if row:
-            fields = [*row.fields[:-1], f"{row.fields[-1]}\n{text}"]
-            self._previous = Row(row.number, fields, "newline in the last column")
+        if self._previous:
+            self._previous.extend(text)
 
-    def _join(
-        self, pending: Sequence[tuple[Line, str]], position: int
-    ) -> tuple[Row, int] | None:
-        line, text = pending[position]
-        if not text.strip() or not self._parse.may_begin(text):
-            return None
-        for last in range(position + 1, len(pending)):
-            joined = "\n".join(text for _, text in pending[position : last + 1])
-            fields = self._parse(joined)
-            if fields is not None:
-                problem = _problem(line, joined, last - position)
-                return Row(line.number, fields, problem), last - position + 1
-        return None
+    def _give_up(self, lines: Sequence[_Pending]) -> Iterator[Row | Unreadable]:
+        """One row that cannot be read, and one for each further line that resembles a row."""
+        for place, pending in enumerate(lines):
+            is_row = self._layout.resembles(pending.text)
+            if place == 0 or is_row:
+                yield from self._emit()
+                unreadable = Unreadable(pending.line.number, self._layout.why_not(pending.text))
+                if is_row or self._layout.begins(pending.text):
+                    self._previous = _Open(unreadable)
+                else:
+                    yield unreadable
+
+    def _join(self, pending: Sequence[_Pending], start: int) -> _Joined:
+        """The shortest row that begins with the line at `start`."""
+        walk, beginnings, place = self._layout.walk(), list[int](), start
+        for place in range(start, len(pending)):
+            text = pending[place].text
+            if place > start and self._layout.begins(text):
+                beginnings.append(place)
+                if pending[place].line.sound or len(beginnings) > _MOST_BEGINNINGS:
+                    break
+            walk.add(text)
+            if walk.complete:
+                return self._judge(pending, start, place + 1, beginnings)
+            if not walk.goes_on:
+                break
+        else:
+            if not beginnings:
+                return _Joined(len(pending) - start, goes_on=True)
+        end = beginnings[0] if beginnings else max(place, start + 1)
+        return _Joined(end - start)
+
+    def _judge(
+        self, pending: Sequence[_Pending], start: int, end: int, beginnings: Sequence[int]
+    ) -> _Joined:
+        """The row that lines can be, unless they can as well be another or more than one."""
+        fields = self._parsed(pending[start:end])
+        if fields is None:
+            return _Joined(end - start)
+        for place in beginnings:
+            other = self._parsed(pending[place:end])
+            if other and self._typed(other) != self._typed(fields):
+                return _Joined(end - start)
+            if self._hold_a_state(pending[start:place]) and self._hold_a_state(pending[place:end]):
+                return _Joined(end - start)
+        line = pending[start].line
+        problem = _NEWLINE if end - start > 1 else _problem(line)
+        return _Joined(end - start, Row(line.number, fields, problem))
+
+    def _parsed(self, lines: Sequence[_Pending]) -> list[str] | None:
+        return self._layout.parse("\n".join(pending.text for pending in lines))
+
+    def _typed(self, fields: Sequence[str]) -> list[str]:
+        kinds = self._layout.kinds
+        return [value for value, kind in zip(fields, kinds, strict=True) if kind is not Kind.FREE]
+
+    def _hold_a_state(self, lines: Sequence[_Pending]) -> bool:
+        return any(self._layout.holds_a_state(pending.text) for pending in lines)
 
 
-def _problem(line: Line, joined: str, joins: int) -> str:
-    if joins:
-        return "newline in a text column"
+def _problem(line: Line) -> str:
     try:
         line.raw.decode("utf-8")
     except UnicodeDecodeError:
         return "text that is not UTF-8"
-    return "control character in a text column" if "\r" in joined else "delimiter in a text column"
+    if b"\r" in line.raw or b"\0" in line.raw:
+        return "control character in a text column"
+    return "delimiter in a text column"

@@ -1,4 +1,4 @@
-"""`sacct --json` of Slurm 21.08 to 26.05, whose layout changes with every version, as rows of text."""
+"""`sacct --json` of Slurm 21.08 to 26.05, whose layout each version changes, as rows of text."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from cedana_poc.errors import UserError
 from cedana_poc.sacct.grammar import ENDED, NOT_ENDED
 
 COLUMNS = tuple(
-    "jobid jobidraw cluster user account partition qos state submit eligible start end elapsed "
-    "suspended timelimit nnodes ncpus alloctres nodelist reservation restarts jobname workdir "
-    "submitline".split()
+    "jobid jobidraw cluster user account partition qos state exitcode submit eligible start end "
+    "elapsed suspended timelimit nnodes ncpus alloctres nodelist reservation restarts jobname "
+    "workdir submitline".split()
 )
 """What `rows` yields, in order; text as `sacct -P` would print it, times in seconds since 1970."""
 
@@ -36,8 +36,10 @@ def jobs(content: bytes, where: str) -> list[Any]:
             where=where,
             hint="export it again",
         ) from error
-    except RecursionError as error:
-        raise UserError("JSON nested too deeply for sacct", where=where) from error
+    except (RecursionError, ValueError) as error:
+        raise UserError(
+            f"this JSON cannot be from sacct ({error})", where=where, hint="export it again"
+        ) from error
     found = document.get("jobs") if isinstance(document, dict) else None
     if not isinstance(found, list):
         raise UserError(
@@ -50,9 +52,9 @@ def row(job: Any) -> list[str] | None:
     """One job as the text of `COLUMNS`; None for what is no job of sacct."""
     try:
         fields = _fields(job)
-    except (AttributeError, KeyError, TypeError, ValueError):
+        return [_text(fields[name]) for name in COLUMNS]
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
         return None
-    return [_text(fields[name]) for name in COLUMNS]
 
 
 def step_names(job: Any) -> Iterator[tuple[str, str]]:
@@ -86,6 +88,7 @@ def _fields(job: Job) -> dict[str, Any]:
         "partition": job.get("partition") or association.get("partition"),
         "qos": job.get("qos"),
         "state": _state(job["state"]),
+        "exitcode": _exit_code(job.get("exit_code")),
         "submit": _number(time.get("submission")),
         "eligible": _number(time.get("eligible")),
         "start": _start(time),
@@ -117,9 +120,8 @@ def _number(value: Any) -> int | None:
 
 
 def _seconds(value: Any) -> int | None:
-    return _number(value.get("seconds")) if isinstance(value, dict) and "seconds" in value else (
-        _number(value)
-    )
+    is_parted = isinstance(value, dict) and "seconds" in value
+    return _number(value["seconds"] if is_parted else value)
 
 
 def _limit(value: Any) -> str | None:
@@ -137,6 +139,15 @@ def _state(state: Any) -> str:
     words = [current] if isinstance(current, str) else list(current)
     known = [word for word in words if word in ENDED or word in NOT_ENDED]
     return str((known or words)[0])
+
+
+def _exit_code(code: Any) -> str | None:
+    """`return code:signal`, as sacct prints it."""
+    if not isinstance(code, dict) or "return_code" not in code:
+        return None
+    signal = code.get("signal") or {}
+    number = _number(signal.get("id", signal.get("signal_id")))
+    return f"{_number(code['return_code']) or 0}:{number or 0}"
 
 
 def _start(time: Mapping[str, Any]) -> int | None:

@@ -6,7 +6,6 @@ CSV parser, the names of its steps, and every line that needs a closer look.
 
 from __future__ import annotations
 
-import threading
 from dataclasses import dataclass
 
 import numpy as np
@@ -66,10 +65,16 @@ class Scanned:
 
 
 class Scanner:
-    """Scans blocks of one delimited file; safe to call from several threads at once."""
+    """Scans the blocks of one delimited file.
 
-    def __init__(self, dialect: Dialect) -> None:
+    Args:
+        careful: doubt also the lines whose fields begin as no value of their column does. It
+            takes a broken row with the right number of delimiters to need this.
+    """
+
+    def __init__(self, dialect: Dialect, *, careful: bool) -> None:
         columns = dialect.columns
+        self._careful = careful
         self._delimiter = ord(dialect.delimiter)
         self._per_line = len(columns) - 1 + dialect.trailing
         self._id = next((columns.index(c) for c in ("jobid", "jobidraw") if c in columns), None)
@@ -79,7 +84,7 @@ class Scanner:
             for name, first in _FIRST_BYTES.items()
             if name in columns
         ]
-        self._scratch = threading.local()
+        self._scratch = np.empty(0, np.bool_)
 
     def _allowed(self, first: bytes) -> Flags:
         """A table by byte: may a field of this column begin so, or be empty?"""
@@ -103,7 +108,7 @@ class Scanner:
             doubtful = _with_neighbours(~sound)
             kept = np.flatnonzero(~doubtful & ~steps)
             allocations = _join(block, starts[kept], ends[kept])
-            implausible = self._implausible(allocations)
+            implausible = self._implausible(allocations) if self._careful else ()
             if not len(implausible):
                 break
             sound[kept[implausible]] = False
@@ -122,11 +127,10 @@ class Scanner:
         )
 
     def _room(self, size: int) -> Flags:
-        """This thread's scratch array: fresh memory for every block costs more than the scan."""
-        room: Flags | None = getattr(self._scratch, "room", None)
-        if room is None or len(room) < size:
-            room = self._scratch.room = np.empty(size, np.bool_)
-        return room[:size]
+        """A scratch array: fresh memory for every block costs more than the scan."""
+        if len(self._scratch) < size:
+            self._scratch = np.empty(size, np.bool_)
+        return self._scratch[:size]
 
     def _newlines(self, a: Bytes) -> tuple[Positions, Positions]:
         """Where the newlines are, and where bytes that would break a CSV parser."""

@@ -7,16 +7,17 @@ import hashlib
 import io
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from cedana_poc.errors import UserError
 
 BLOCK = 1 << 20
 LONGEST_LINE = 64 << 20
+T = TypeVar("T")
 _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 
 
@@ -37,6 +38,10 @@ class _Hashed(io.RawIOBase):
     def readable(self) -> bool:
         return True
 
+    def peek(self) -> bytes:
+        """The first bytes, which are not passed over."""
+        return self._file.peek(4)
+
     def readinto(self, buffer: Any) -> int:
         if self._hashing:
             self._hashing.result()
@@ -56,28 +61,67 @@ class _Hashed(io.RawIOBase):
         super().close()
 
 
+class _Zstd(io.RawIOBase):
+    """What zstd frames hold; EOFError where the last one is not complete."""
+
+    _PORTION = 1 << 10
+    """Bytes taken at a time: they may grow 32,000-fold."""
+
+    def __init__(self, file: _Hashed) -> None:
+        import zstandard
+
+        self._file = io.BufferedReader(file, 1 << 16)
+        self._new = zstandard.ZstdDecompressor().decompressobj
+        self._frame = self._new()
+        self._begun = False
+        self._out = memoryview(b"")
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while not self._out:
+            portion = self._file.read(self._PORTION)
+            if not portion and self._begun:
+                raise EOFError("the last frame is not complete")
+            if not portion:
+                return 0
+            self._out = memoryview(self._decompressed(portion))
+        count = min(len(buffer), len(self._out))
+        buffer[:count] = self._out[:count]
+        self._out = self._out[count:]
+        return count
+
+    def _decompressed(self, portion: bytes) -> bytes:
+        parts = []
+        while portion:
+            parts.append(self._frame.decompress(portion))
+            self._begun, portion = not self._frame.eof, self._frame.unused_data
+            if self._frame.eof:
+                self._frame = self._new()
+        return b"".join(parts)
+
+
 class Source:
     """One input file, read once from start to end.
 
     Attributes:
         path: as the user named it; `-` is standard input.
         truncated: the file is compressed and ended before its end mark.
+        unterminated: the last line has no newline; known once it has been read to the end.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.truncated = False
-        file = _open(path)
-        magic = file.peek(4)
-        self._hashed = _Hashed(file)
+        self.unterminated = False
+        self._hashed = _Hashed(_open(path))
         self._stream: Any = self._hashed
+        magic = self._checked(self._hashed.peek)
         if magic.startswith(_GZIP):
             self._stream = gzip.GzipFile(fileobj=io.BufferedReader(self._hashed, BLOCK))
         elif magic.startswith(_ZSTD):
-            import zstandard
-
-            decompressor = zstandard.ZstdDecompressor()
-            self._stream = decompressor.stream_reader(self._hashed, read_across_frames=True)
+            self._stream = _Zstd(self._hashed)
 
     def __enter__(self) -> Self:
         return self
@@ -107,34 +151,39 @@ class Source:
             UserError: the file cannot be read on, or its compressed data is damaged.
         """
         try:
-            return int(self._stream.readinto(view))
+            return self._checked(lambda: int(self._stream.readinto(view)))
         except EOFError:
             self.truncated = True
             return 0
+
+    def _checked(self, read: Callable[[], T]) -> T:
+        try:
+            return read()
+        except EOFError:
+            raise
         except Exception as error:
             if isinstance(error, OSError) and error.errno:
-                raise UserError(error.strerror, where=str(self.path)) from error
-            raise UserError(
-                f"the compressed data is damaged ({error})",
-                where=str(self.path),
-                hint="copy the file again",
-            ) from error
+                what, hint = f"cannot be read ({error.strerror})", "check the disk it is on"
+            else:
+                what, hint = f"the compressed data is damaged ({error})", "copy the file again"
+            raise UserError(what, where=str(self.path), hint=hint) from error
 
 
 def _open(path: Path) -> io.BufferedReader:
     if str(path) == "-":
-        return os.fdopen(os.dup(sys.stdin.fileno()), "rb", buffering=BLOCK)
+        return io.BufferedReader(io.FileIO(os.dup(sys.stdin.fileno())), BLOCK)
     try:
-        return path.open("rb", buffering=1 << 16)
+        return io.BufferedReader(io.FileIO(path), 1 << 16)
     except FileNotFoundError as error:
         raise UserError("no such file", where=str(path), hint="check the path") from error
     except IsADirectoryError as error:
         raise UserError(
             "this is a directory", where=str(path), hint="name the files in it"
         ) from error
-    except OSError as error:
+    except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
         raise UserError(
-            f"cannot be read ({error.strerror})", where=str(path), hint="check its permissions"
+            f"cannot be read ({why})", where=str(path), hint="check its permissions"
         ) from error
 
 
@@ -154,6 +203,7 @@ def blocks(source: Source) -> Iterator[memoryview]:
             filled, end = _fill(source, buffer, bytes(buffer[:filled]))
         last = filled < len(buffer)
         if last and end < filled:
+            source.unterminated = True
             buffer[filled] = ord("\n")
             end = filled + 1
         if end:
@@ -182,15 +232,3 @@ def _grown(source: Source, buffer: bytearray) -> bytearray:
             hint="this is not what sacct prints",
         )
     return buffer + bytearray(len(buffer))
-
-
-def read_all(source: Source, most: int) -> bytes:
-    """The whole decompressed content, or an empty string if it is more than `most` bytes."""
-    parts: list[bytes] = []
-    size = 0
-    for block in blocks(source):
-        parts.append(bytes(block))
-        size += len(block)
-        if size > most:
-            return b""
-    return b"".join(parts)

@@ -115,18 +115,35 @@ def text_columns(columns: Sequence[str]) -> str:
     return ", ".join(f"{where.get(name, 'NULL')}::VARCHAR AS {_quoted(name)}" for name in TEXT)
 
 
-def typed_columns(columns: Sequence[str], zone: str | None, *, detail: bool) -> str:
+SCAFFOLD = ("word", "word_reason", "is_step", "is_block", "start_text", "end_text", "elapsed_text", "nowhere")
+"""Columns that only serve `reason` and `PROBLEM`, and are not kept."""
+
+PROBLEM = """CASE
+  WHEN reason <> 'unreadable' THEN NULL
+  WHEN state IS NULL THEN concat('State ', word, ' is none of Slurm''s')
+  WHEN elapsed IS NULL AND elapsed_text IS NOT NULL
+    THEN concat('Elapsed ', elapsed_text, ' is no duration')
+  ELSE concat('Start ', start_text, ' or End ', end_text, ' is no time') END"""
+"""SQL: what is wrong with a row that is unreadable."""
+
+
+def typed_columns(
+    columns: Sequence[str], zone: str | None, *, detail: bool, fixed_width: bool
+) -> str:
     """SELECT list of the typed columns of a record, over the text columns.
 
     Args:
         zone: IANA name of the zone of local times; None if it is not known.
-        detail: with account, QOS, eligible time, exit code and memory, which few figures need.
+        detail: with account, QOS, eligible time, exit code, node list and memory, which few
+            figures need.
+        fixed_width: job ids may be cut off.
     """
     typed = {
         **_typed(zone),
-        "truncated": f"coalesce(ends_with({_JOB}, '+'), false)",
+        "truncated": f"coalesce(ends_with({_JOB}, '+'), false)" if fixed_width else "false",
         "is_step": f"coalesce({_is_step(columns)}, false)",
-        "is_block": "contains(coalesce(jobid, jobidraw, ''), '_[')",
+        "is_block": "contains(coalesce(jobid, jobidraw), '_[')",
+        "nowhere": "nodelist IS NULL OR nodelist IN ('', 'None assigned')",
         **(_details(zone) if detail else {}),
     }
     return ", ".join(f"{sql} AS {_quoted(name)}" for name, sql in typed.items())
@@ -137,7 +154,7 @@ def reason(columns: Sequence[str], wanted: Filter) -> str:
     cases = [
         ("is_step", "steps"),
         ("is_block", "array blocks"),
-        ("word_state IS NULL", "unreadable"),
+        ("state IS NULL", "unreadable"),
         ("start IS NULL AND start_text <> '0'", "unreadable"),
         ("\"end\" IS NULL AND end_text <> '0'", "unreadable"),
         ("elapsed IS NULL AND elapsed_text IS NOT NULL", "unreadable"),
@@ -186,9 +203,11 @@ def _typed(zone: str | None) -> Mapping[str, str]:
     return {
         "job": _JOB,
         "id": "coalesce(given(jobidraw), given(jobid))",
-        **{name: f"given({_quoted(name)})" for name in ("cluster", "user", "partition")},
-        "reservation": "given(reservation)",
-        "state_text": "given(state)",
+        **{
+            name: f"nullif({_quoted(name)}, '')"
+            for name in ("cluster", "user", "partition", "reservation")
+        },
+        "word": "split_part(state, ' ', 1)",
         "submit": _time("submit", zone),
         "start": start,
         "end": end,
@@ -209,19 +228,19 @@ def _typed(zone: str | None) -> Mapping[str, str]:
           WHEN contains(alloctres, 'gres/gpu:') OR contains({_GRES}, 'gpu:')
           THEN gpu_model_of(coalesce(alloctres, ''), {_GRES}) END""",
         "billing": "try_cast(tres(alloctres, 'billing') AS BIGINT)",
-        "node_list": "nullif(given(nodelist), 'None assigned')",
         "restarts": "try_cast(given(restarts) AS INTEGER)",
         "name": "jobname",
-        "work_dir": "given(workdir)",
-        "submit_line": "given(submitline)",
+        "work_dir": "nullif(workdir, '')",
+        "submit_line": "nullif(submitline, '')",
     }
 
 
 def _details(zone: str | None) -> Mapping[str, str]:
     return {
-        "account": "given(account)",
-        "qos": "given(qos)",
-        "exit_code": "given(exitcode)",
+        "account": "nullif(account, '')",
+        "qos": "nullif(qos, '')",
+        "exit_code": "nullif(exitcode, '')",
+        "node_list": "nullif(given(nodelist), 'None assigned')",
         "eligible": _time("eligible", zone),
         "memory": "either(mebibytes(tres(alloctres, 'mem')), "
         f"req_mebibytes(reqmem, {_NODES}, {_CPUS}))",
@@ -242,9 +261,9 @@ def _time(column: str, zone: str | None) -> str:
 
 
 def _is_step(columns: Sequence[str]) -> str:
-    """With a job id: it has a suffix. Without one: what only allocations have is missing."""
+    """Without a job id: what only allocations have is missing. With one, steps do not come here."""
     if {"jobid", "jobidraw"} & set(columns):
-        return "contains(coalesce(jobid, jobidraw, ''), '.')"
+        return "false"
     tests = ["jobname IN ('batch', 'extern', 'interactive')"] if "jobname" in columns else []
     for name in ("user", "partition", "timelimit", "timelimitraw"):
         if name in columns:
@@ -259,10 +278,10 @@ def _never_started(columns: Sequence[str]) -> str:
     if "start" in has:
         tests.append("start IS NULL AND coalesce(elapsed, 0) = 0")
     if "nodelist" in has:
-        tests.append("elapsed = 0 AND node_list IS NULL")
+        tests.append("elapsed = 0 AND nowhere")
     elif has & {"alloctres"}:
-        tests.append("elapsed = 0 AND billing IS NULL AND word_state IN ('CANCELLED', 'DEADLINE')")
+        tests.append("elapsed = 0 AND billing IS NULL AND state IN ('CANCELLED', 'DEADLINE')")
     else:
-        tests.append("elapsed = 0 AND word_state IN ('CANCELLED', 'DEADLINE')")
+        tests.append("elapsed = 0 AND state IN ('CANCELLED', 'DEADLINE')")
     return " OR ".join(f"({test})" for test in tests)
 

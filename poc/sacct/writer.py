@@ -13,12 +13,20 @@ from typing import Self
 import duckdb
 
 from cedana_poc.sacct.scan import STEP_DELIMITER
-from cedana_poc.sacct.typed import Filter, literal, reason, text_columns, typed_columns
+from cedana_poc.sacct.typed import (
+    PROBLEM,
+    SCAFFOLD,
+    Filter,
+    literal,
+    reason,
+    text_columns,
+    typed_columns,
+)
 
-PIECE = 64 << 20
+PIECE = 48 << 20
 """Bytes of rows that are handed to DuckDB at a time."""
 
-_QUOTED = "delim=',', quote='\"', escape='\"', parallel=false"
+_QUOTED = "delim=',', quote='\"', escape='\"', parallel=false, max_line_size=8388608"
 
 
 class _Piece:
@@ -60,7 +68,7 @@ class Writer:
     Args:
         file: the file's place among those read, kept with each record.
         columns: canonical names in file order.
-        delimiter: one byte, of the rows given to `lines`.
+        delimiter: one byte, of the rows given to `lines`; empty for fixed width.
         trailing: each of those ends with a delimiter.
         zone, detail: see `typed.typed_columns`.
     """
@@ -79,15 +87,15 @@ class Writer:
         detail: bool,
     ) -> None:
         self._connection = connection.cursor()
+        typed = typed_columns(columns, zone, detail=detail, fixed_width=not delimiter)
         self._records = (
-            f"INSERT INTO records BY NAME SELECT {file} AS file, record.* EXCLUDE (is_step, is_block, start_text, end_text), "
-            f"word_state AS state, {reason(columns, wanted)} AS reason "
-            f"FROM (SELECT {typed_columns(columns, zone, detail=detail)} "
-            f"FROM (SELECT {text_columns(columns)} FROM {{rows}})) AS record "
-            f"LEFT JOIN states ON word = split_part(state_text, ' ', 1)"
+            f"INSERT INTO records BY NAME SELECT * EXCLUDE ({', '.join(SCAFFOLD)}), "
+            f"{PROBLEM} AS problem FROM (SELECT *, {reason(columns, wanted)} AS reason "
+            f"FROM (SELECT {file} AS file, {typed} "
+            f"FROM (SELECT {text_columns(columns)} FROM {{rows}})) LEFT JOIN states USING (word))"
         )
         self._columns = columns
-        self._plain_form = f"delim={literal(delimiter)}, quote='', escape=''"
+        self._plain_form = f"delim={literal(delimiter or STEP_DELIMITER)}, quote='', escape=''"
         self._plain_width = len(columns) + trailing
         self._thread = ThreadPoolExecutor(1)
         self._working: Future[None] | None = None
@@ -159,7 +167,7 @@ class Writer:
         columns = ", ".join(f"'c{index}': 'VARCHAR'" for index in range(width))
         rows = (
             f"read_csv({literal(str(path))}, {form}, columns={{{columns}}}, header=false, "
-            f"auto_detect=false, new_line='\\n', max_line_size=8388608)"
+            f"auto_detect=false, new_line='\\n')"
         )
         self._working = self._thread.submit(self._execute, insert.replace("{rows}", rows), path)
 
