@@ -92,7 +92,7 @@ def analyze(
     Example: sacct -a -D -P -S 2026-01-01 -E 2026-03-31 -s CA,CD,F,NF,OOM,PR,RQ,TO -o ALL > jobs.txt
     then: cedana-poc analyze jobs.txt --timezone Europe/Berlin --html report.html
 
-    Exit codes: 0 done; 1 nothing ended in the input; 2 bad usage or input, nothing written.
+    Exit codes: 0 done; 2 bad usage or input, nothing written; 130 interrupted.
     """
     from cedana_poc.command import Request, run
 

@@ -100,12 +100,14 @@ def wall_ended(exposure: Exposure, totals: Usage) -> dict[str, Any]:
     near = "kind = 'near_limit_other_state'"
     nothing = exposure.usage("false")
     by_kind: dict[str, Any] = {kind: kinds.get(kind, nothing) for kind in walls.KINDS}
-    by_kind["near_limit_other_state"] |= {
+    by_kind["near_limit_other_state"] = {
+        **by_kind["near_limit_other_state"],
         "by_state": exposure.by("state", near),
         "reached_limit": exposure.usage(f"{near} AND wall_ended"),
     }
-    by_kind["not_the_limit"] |= {
-        "by_cause": {cause: causes.get(cause, nothing) for cause in walls.CAUSES}
+    by_kind["not_the_limit"] = {
+        **by_kind["not_the_limit"],
+        "by_cause": {cause: causes.get(cause, nothing) for cause in walls.CAUSES},
     }
     ended = exposure.usage("wall_ended")
     return {

@@ -88,7 +88,7 @@ def test_json_to_a_file_is_what_the_dash_prints_beside_a_summary(
     assert (0, "") == (ended.code, ended.err)
     assert whole == json.loads(out.read_text())
     assert "2 of 4 runs that ended" in ended.out
-    assert "50.0 of 57.0 node-hours" in ended.out
+    assert "50 of 57 node-hours" in ended.out
 
 
 def test_all_outputs_at_once_hold_no_name_of_a_user(file: Path, tmp_path: Path) -> None:
@@ -185,12 +185,12 @@ def test_a_reader_that_closes_early_makes_no_traceback(file: Path) -> None:
     assert "Traceback" not in told
 
 
-def test_nothing_that_ended_is_exit_code_one(tmp_path: Path) -> None:
-    """A window without ended runs is no figure of zero: the command says so by its code."""
+def test_nothing_that_ended_is_rendered_with_zero_runs(tmp_path: Path) -> None:
+    """No error: the account of rows says where they went."""
     path = tmp_path / "running.psv"
     path.write_text(printed([row("1", "RUNNING", "02:00:00", "02:00:00", end="Unknown")]))
     ended = cedana_poc("analyze", path, "--json", tmp_path / "out.json")
-    assert 1 == ended.code
+    assert 0 == ended.code
     assert 0 == json.loads((tmp_path / "out.json").read_text())["totals"]["runs"]
 
 
@@ -408,7 +408,7 @@ def faults(validator: Draft202012Validator, found: Document) -> list[str]:
 def test_every_kind_of_document_fits_the_schema(
     validator: Draft202012Validator, whole: Document, file: Path, tmp_path: Path
 ) -> None:
-    documents = [whole, sized(tmp_path, placed()), sample_analysis.sample()]
+    documents = [whole, sized(tmp_path, placed())]
     documents.append(document(file, "--names", "--timezone", "Asia/Kathmandu", "--top", "1"))
     nothing, everything = tmp_path / "nothing.psv", tmp_path / "everything.psv"
     nothing.write_text(printed([], ("JobID", "State", "Elapsed")))
@@ -530,7 +530,7 @@ def test_public_files_give_a_document_that_fits_and_adds_up(
     rows = found["rows"]
     assert rows["in"] == rows["runs"] + sum(rows["left_out"].values())
     assert found["totals"]["runs"] <= rows["runs"]
-    assert (0 if found["totals"]["runs"] else 1) == ended.code
+    assert 0 == ended.code
     by_state = sum(usage["runs"] for usage in found["by_state"].values())
     assert found["totals"]["runs"] == by_state
 
@@ -540,4 +540,4 @@ def test_help_names_every_option_and_exit_code() -> None:
     assert 0 == ended.code
     options = "columns timezone since until partition nodes json html data names pseudonym-key top"
     assert [] == [name for name in options.split() if f"--{name}" not in ended.out]
-    assert "0 done; 1 nothing ended" in ended.out
+    assert "0 done; 2 bad usage or input" in ended.out

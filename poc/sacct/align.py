@@ -30,6 +30,9 @@ _MORE = {
 }
 """Kinds whose values hold commas, as in `123_[1,5-7]`, and what may follow one."""
 
+_TELLING = frozenset(Kind) - {Kind.FREE, Kind.LIST, Kind.NODES, Kind.WORD}
+"""Kinds whose values look like nothing else."""
+
 _ANY_STATE = re.compile(rf"({'|'.join(STATES)})( by \S+)?", re.ASCII)
 
 
@@ -156,6 +159,8 @@ class _Delimited:
         self.last = 1 << len(kinds)
         self._masks = {kind: _mask(k is kind for k in kinds) for kind in set(kinds)}
         self.free = self._masks.get(Kind.FREE, 0)
+        telling = next((c for c, kind in enumerate(kinds) if kind in _TELLING), len(kinds))
+        self._untold = (2 << telling) - 1
         self._lists = {k: m for k, m in self._masks.items() if k in _MORE and delimiter == ","}
 
     def parse(self, text: str) -> list[str] | None:
@@ -173,11 +178,11 @@ class _Delimited:
         return _DelimitedWalk(self)
 
     def begins(self, text: str) -> bool:
-        if self.kinds[0] is Kind.FREE or self.delimiter not in text:
-            return False
         walk = self.walk()
         walk.add(text)
-        return walk.goes_on or walk.complete or (walk.cut and text.count(self.delimiter) > 1)
+        if walk.closed == 0 or walk.closed & self._untold:
+            return False
+        return walk.goes_on or walk.complete or text.count(self.delimiter) > 1
 
     def holds_a_state(self, text: str) -> bool:
         return any(map(_ANY_STATE.fullmatch, text.split(self.delimiter)))
@@ -219,7 +224,7 @@ class _DelimitedWalk:
 
     def __init__(self, columns: _Delimited) -> None:
         self._columns = columns
-        self._closed = 1
+        self.closed = 1
         self._lines = 0
         self.complete = self.goes_on = self.cut = False
 
@@ -228,15 +233,15 @@ class _DelimitedWalk:
         *closed, last = text.split(columns.delimiter)
         broken, self._lines = self._lines > 0, self._lines + 1
         for piece in closed:
-            before = self._closed
-            self._closed = (before | before << 1) & free if broken else columns.after(before, piece)
+            before = self.closed
+            self.closed = (before | before << 1) & free if broken else columns.after(before, piece)
             broken = False
-            if not self._closed:
+            if not self.closed:
                 break
         self._conclude(last, broken=broken)
 
     def _conclude(self, last: str, *, broken: bool) -> None:
-        columns, before = self._columns, self._closed
+        columns, before = self._columns, self.closed
         self.goes_on = (before | before << 1) & columns.free != 0
         self.cut = before > 1 or (before == 1 and _cut_first(columns.kinds[0], last))
         if columns.trailing:
@@ -372,9 +377,9 @@ class _Alignments:
         """The way that gives surplus pieces to the earliest column that may hold them."""
         shift, fields = 0, []
         for column, kind in enumerate(self._kinds):
-            reach = range(shift, self._surplus + 1)
-            reach = reach if kind is Kind.FREE else self._reach(column, shift)
-            after = max(self._ends[column + 1].intersection(reach))
+            after = max(self._ends[column + 1])
+            if kind is not Kind.FREE:
+                after = max(self._ends[column + 1].intersection(self._reach(column, shift)))
             fields.append(self._value(column, shift, after))
             shift = after
         return fields

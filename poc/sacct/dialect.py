@@ -173,7 +173,7 @@ def _headed(lines: list[bytes], start: int, crlf: bool) -> Dialect | None:
 
 
 def _is_quoted(lines: list[bytes], delimiter: str, columns: Sequence[str]) -> bool:
-    """Whether rows are CSV with quotes: more of them read well when quotes are honoured."""
+    """Whether rows are CSV with quotes: more of them read well so, or quotes are doubled."""
     if delimiter not in (",", ";", "\t", "|"):
         return False
     text = _text(lines[:200])
@@ -181,7 +181,14 @@ def _is_quoted(lines: list[bytes], delimiter: str, columns: Sequence[str]) -> bo
         return False
     plain = sum(_reads_well(line.split(delimiter), columns) for line in text)
     unquoted = sum(_reads_well(row, columns) for row in csv.reader(text, delimiter=delimiter))
+    if unquoted == plain and delimiter in ",;":
+        return any(map(_has_doubled_quotes, (f for line in text for f in line.split(delimiter))))
     return unquoted > plain
+
+
+def _has_doubled_quotes(field: str) -> bool:
+    inner = field[1:-1]
+    return field == f'"{inner}"' and '""' in inner and '"' not in inner.replace('""', "")
 
 
 def _reads_well(row: Sequence[str], columns: Sequence[str]) -> bool:

@@ -16,7 +16,6 @@ from cedana_poc.errors import UserError
 from cedana_poc.sacct import records, sacctjson
 from cedana_poc.sacct.account import FIRST_FEW, Account, Input, Remark
 from cedana_poc.sacct.dialect import Dialect, sniff
-from cedana_poc.sacct.grammar import canonical
 from cedana_poc.sacct.repair import MOST_LINES, Joiner, Line, Row, Unreadable
 from cedana_poc.sacct.scan import STEP_DELIMITER, Scanner
 from cedana_poc.sacct.source import Source, blocks
@@ -256,6 +255,7 @@ class _Reader:
         )
         reader = csv.reader(lines, delimiter=dialect.delimiter)
         skipped, before = dialect.lines_skipped, 0
+        header = next(csv.reader([dialect.header.decode("utf-8", "replace")], reader.dialect), [])
         damaged: Unreadable | None = None
         try:
             for fields in reader:
@@ -269,7 +269,7 @@ class _Reader:
                 if fields and len(fields) != len(dialect.columns):
                     problem = f"{len(fields)} fields, {len(dialect.columns)} columns"
                     damaged = Unreadable(number, problem)
-                elif fields and tuple(map(canonical, fields)) != dialect.columns:
+                elif fields and fields != header:
                     take(Row(number, fields))
                 self._progress(str(source.path), source.bytes_read, self._account.rows_in)
         except csv.Error as error:

@@ -86,10 +86,14 @@ FROM chains
 
 _EQUIVALENT = """
 CREATE TABLE equivalents AS
-SELECT r, round(elapsed * nodes * least(1, greatest(
-  cpus / set_cpus, if(set_memory > nodes, memory / set_memory, 0),
-  if(set_gpus > 0, gpus / set_gpus, 0))))::BIGINT AS node_equivalent_seconds
-FROM kept JOIN node_sets USING (node_list)
+SELECT r, round(elapsed * nodes * least(1, greatest(of_cpus, of_memory, of_gpus)))::BIGINT
+  AS node_equivalent_seconds
+FROM (
+  SELECT r, elapsed, nodes, cpus / set_cpus AS of_cpus,
+    if(set_memory > nodes, memory / set_memory, 0) AS of_memory,
+    if(set_gpus > 0, gpus / set_gpus, 0) AS of_gpus
+  FROM kept JOIN node_sets USING (node_list)
+) WHERE of_cpus + of_memory + of_gpus IS NOT NULL
 """
 """The largest share of CPU, memory and GPU of the nodes a run was on, as so many whole nodes; a
 node of 1 MB is one whose memory is not configured."""

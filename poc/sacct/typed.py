@@ -99,7 +99,7 @@ class Filter:
 def state_table() -> list[tuple[str, str, str | None]]:
     """(word as printed, state, reason why a record in this state is no ended run)."""
     words = {*STATES, *CODES}
-    words |= {f"{state[:n]}+" for state in STATES for n in range(2, len(state))}
+    words |= {f"{state[:n]}+" for state in STATES for n in range(2, len(state) + 1)}
     known = ((word, base_state(word)) for word in sorted(words))
     return [(word, state, NOT_ENDED.get(state)) for word, state in known if state]
 
