@@ -65,12 +65,13 @@ SELECT
     || ',mem=' || n * 32 || 'G,node=' || n AS alloctres,
   if(not is_job, '', if(lim >= 86400, (lim // 86400) || '-', '')
     || strftime(make_timestamp(lim % 86400 * 1000000), '%H:%M:%S')) AS timelimit,
-  if(n = 1, 'cn' || (100 + h % 400), 'cn[' || (100 + h % 400) || '-' || (100 + h % 400 + n - 1) || ']')
-    AS nodelist,
+  if(n = 1, 'cn' || (100 + h % 400),
+    'cn[' || (100 + h % 400) || '-' || (100 + h % 400 + n - 1) || ']') AS nodelist,
   if(is_job, '/scratch/projects/grp' || (u % 40) || '/user' || u || '/run' || (h % 50), '') AS wd,
   if(is_job, 'SchedBackfill,StartReceived', '') AS flags,
   '' AS reservation,
-  CASE k WHEN 1 THEN 'batch' WHEN 2 THEN 'extern' WHEN 3 THEN ['python', 'gmx_mpi', 'lmp', 'pw.x'][1 + u % 4]
+  CASE k WHEN 1 THEN 'batch' WHEN 2 THEN 'extern'
+    WHEN 3 THEN ['python', 'gmx_mpi', 'lmp', 'pw.x'][1 + u % 4]
     ELSE 'job_' || (u % 7) || '_run' || (h % 5) END AS jobname
 FROM rows ORDER BY id, k
 """
@@ -89,7 +90,8 @@ def write(path: Path, jobs: int) -> None:
     connection.execute("SET preserve_insertion_order = true")
     body = path.with_suffix(".body")
     connection.execute(
-        f"COPY ({ROWS.format(jobs=jobs)}) TO '{body}' (DELIM '|', HEADER false, QUOTE '', ESCAPE '')"
+        f"COPY ({ROWS.format(jobs=jobs)}) TO '{body}' "
+        "(DELIM '|', HEADER false, QUOTE '', ESCAPE '')"
     )
     with path.open("wb") as out, body.open("rb") as rows:
         out.write(HEADER.encode() + b"\n")

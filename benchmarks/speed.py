@@ -24,13 +24,13 @@ import make_sacct
 
 PEER = """
 import duckdb, sys
-steps_out = duckdb.sql(f'''
+duckdb.sql(f'''
 SELECT Partition, State, count(*),
   sum(seconds * NNodes::BIGINT) / 3600, sum(seconds * NCPUS::BIGINT) / 3600,
   sum(seconds * coalesce(try_cast(regexp_extract(AllocTRES, 'gres/gpu=([0-9]+)', 1) AS BIGINT), 0)),
   count(*) FILTER (seconds >= epoch(try_cast(replace(Timelimit, '-', ' days ') AS INTERVAL))),
-  min(Submit), max(Eligible), min(Start), max("End"), count(DISTINCT "User"), max(Account), max(QOS),
-  max(Cluster), max(JobIDRaw), max(NodeList), max(WorkDir), max(JobName), max(ExitCode)
+  min(Submit), max(Eligible), min(Start), max("End"), count(DISTINCT "User"), max(Account),
+  max(QOS), max(Cluster), max(JobIDRaw), max(NodeList), max(WorkDir), max(JobName), max(ExitCode)
 FROM (
   SELECT *, epoch(try_cast(replace(Elapsed, '-', ' days ') AS INTERVAL)) AS seconds
   FROM read_csv('{sys.argv[1]}', delim='|', header=true, all_varchar=true, quote='', escape='')
@@ -123,7 +123,9 @@ def measure(jobs: int, rounds: int) -> dict[str, float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--jobs", type=int, default=500_000, help="jobs in the file, four rows each")
+    parser.add_argument(
+        "--jobs", type=int, default=500_000, help="jobs in the file, four rows each"
+    )
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--json", type=Path, help="write the figures here as well")
     arguments = parser.parse_args()

@@ -1,4 +1,4 @@
-"""Evaluation toolkit for checkpointing on Slurm clusters: what sacct history says, and how sure it is."""
+"""Evaluation of checkpointing on Slurm clusters: what sacct history says, and how surely."""
 
 from __future__ import annotations
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
-from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
@@ -175,7 +174,7 @@ class _Analysis:
         return stamp.isoformat()
 
     def _period(self) -> tuple[Any, Any]:
-        return self._query('SELECT min("end"), max("end") FROM runs')[0][:2]  # type: ignore[return-value]
+        return self._query('SELECT min("end"), max("end") FROM runs')[0][:2]
 
     def _capacity(self, first: int | None, last: int | None) -> dict[str, Any] | str:
         """What the listed nodes could have given between the first and the last end."""
@@ -230,7 +229,7 @@ class _Analysis:
         ]
 
     def _breakdowns(self) -> dict[str, Any]:
-        monday = "(\"end\" // 86400 - (\"end\" // 86400 + 3) % 7)"
+        monday = '("end" // 86400 - ("end" // 86400 + 3) % 7)'
         gpus = "CASE WHEN gpus IS NULL THEN 'not stated' WHEN gpus = 0 THEN 'no GPU' " + (
             "ELSE coalesce(gpu_model, 'model not stated') END"
         )
@@ -268,14 +267,14 @@ class _Analysis:
         """The top users, and all others in one row."""
         if not self._has("user"):
             return UNKNOWN
-        ranked = most_exposed_first(breakdown(self._exposure, "\"user\""))
+        ranked = most_exposed_first(breakdown(self._exposure, '"user"'))
         top = ranked[: self._options.top]
         rows = [{**row, "value": self._user(row["value"])} for row in top]
         others = len(ranked) - len(top)
         if others:
             names = ", ".join(literal(row["value"]) for row in top if row["value"] is not None)
-            none = " AND \"user\" IS NOT NULL" if any(r["value"] is None for r in top) else ""
-            key = f"coalesce(\"user\" NOT IN ({names}), true){none}"
+            none = ' AND "user" IS NOT NULL' if any(r["value"] is None for r in top) else ""
+            key = f'coalesce("user" NOT IN ({names}), true){none}'
             merged = [row for row in breakdown(self._exposure, key) if row["value"]]
             rows += [{**row, "value": f"other users ({others:,})"} for row in merged]
         return rows

@@ -1,4 +1,4 @@
-"""`cedana-poc analyze` from request to files: checks first, then work, then one write after another."""
+"""`cedana-poc analyze` from request to files: checks first, then work, then the writing."""
 
 from __future__ import annotations
 
@@ -153,7 +153,8 @@ def _progress(files: tuple[Path, ...]) -> Iterator[Progress | None]:
         yield None
         return
     from rich.console import Console
-    from rich.progress import BarColumn, Progress as Bar, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bar
 
     sizes = {str(path): path.stat().st_size for path in files if path.is_file()}
     bar = Bar(

@@ -164,6 +164,10 @@ def most_exposed_first(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
     def size(row: dict[str, Any]) -> tuple[float, int, str]:
         hours = row["wall_ended"]["node_hours"]
-        return (-(0.0 if hours == UNKNOWN else hours), -row["wall_ended"]["runs"], str(row["value"]))
+        return (
+            -(0.0 if hours == UNKNOWN else hours),
+            -row["wall_ended"]["runs"],
+            str(row["value"]),
+        )
 
     return sorted(rows, key=size)

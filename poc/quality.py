@@ -33,7 +33,17 @@ TAKEN_AWAY = (
 def checks(loaded: Loaded, exposure: Exposure) -> list[Check]:
     """All checks, each with its state: ok, note, warning, or unknown."""
     found: list[Check] = []
-    for check in (_rows, _columns, _zone, _coverage, _clipped, _requeues, _users, _truncated, _units):
+    for check in (
+        _rows,
+        _columns,
+        _zone,
+        _coverage,
+        _clipped,
+        _requeues,
+        _users,
+        _truncated,
+        _units,
+    ):
         found.extend(check(loaded, exposure))
     return found
 
@@ -55,7 +65,9 @@ def _rows(loaded: Loaded, exposure: Exposure) -> Iterator[Check]:
         yield _check("end of file", "warning", "a file is cut off; what it lacks is unknown")
     copies = account.left_out["identical copies"] + account.left_out["older copies"]
     if copies:
-        yield _check("copies", "note", f"{copies:,} records were there more than once, counted once")
+        yield _check(
+            "copies", "note", f"{copies:,} records were there more than once, counted once"
+        )
 
 
 def _columns(loaded: Loaded, exposure: Exposure) -> Iterator[Check]:
@@ -130,8 +142,9 @@ def _requeues(loaded: Loaded, exposure: Exposure) -> Iterator[Check]:
         return
     repeated, restarted = _value(
         loaded,
-        "SELECT (SELECT count(*) FROM (SELECT 1 FROM runs WHERE id IS NOT NULL GROUP BY cluster, id "
-        "HAVING count(*) > 1)), (SELECT count(*) FROM runs WHERE restarts > 0)",
+        "SELECT (SELECT count(*) FROM (SELECT 1 FROM runs WHERE id IS NOT NULL "
+        "GROUP BY cluster, id HAVING count(*) > 1)), "
+        "(SELECT count(*) FROM runs WHERE restarts > 0)",
     )
     if repeated:
         yield _check("requeues", "ok", f"visible: {repeated:,} job ids have several records")

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import duckdb
@@ -171,7 +172,8 @@ def _certain(connection: duckdb.DuckDBPyConnection, horizon: int) -> list[Link]:
 
 def _dependent(connection: duckdb.DuckDBPyConnection) -> Iterator[tuple[int, int]]:
     at_limit = connection.execute(
-        'SELECT run, cluster, "user", id, job, split_part(job, chr(95), 1) FROM runs JOIN walls USING (run) '
+        "SELECT run, cluster, \"user\", id, job, split_part(job, '_', 1) "
+        "FROM runs JOIN walls USING (run) "
         "WHERE kind IN ('limit', 'limit_unknown') ORDER BY submit, job"
     ).fetchall()
     named: dict[tuple[Any, ...], int] = {}
@@ -200,9 +202,7 @@ def _rows(connection: duckdb.DuckDBPyConnection, wanted: str, sample: str) -> _K
     return _Keyed(**{name: np.asarray(found[name]) for name in _Keyed.__slots__})
 
 
-def _follow(
-    rows: _Keyed, horizon: int, followed: set[int], taken: set[int]
-) -> list[Link]:
+def _follow(rows: _Keyed, horizon: int, followed: set[int], taken: set[int]) -> list[Link]:
     """For each wanted run the first free run of its key that was submitted after its end."""
     links = []
     free = ~np.isin(rows.run, list(taken))
@@ -225,7 +225,7 @@ def _groups(key: npt.NDArray[np.uint64]) -> Iterable[tuple[int, int]]:
         return []
     borders = np.flatnonzero(key[1:] != key[:-1]) + 1
     edges = [0, *borders.tolist(), len(key)]
-    return zip(edges[:-1], edges[1:], strict=True)
+    return pairwise(edges)
 
 
 def _first_free(
@@ -263,7 +263,7 @@ def _false_matches(
     connection: duckdb.DuckDBPyConnection, horizon: int, last_end: int
 ) -> tuple[int, float | None]:
     """The probable rule tried on runs that needed no follower: COMPLETED ones."""
-    old_enough = f"completed AND keyed.\"end\" <= {last_end - horizon}"
+    old_enough = f'completed AND keyed."end" <= {last_end - horizon}'
     row = connection.execute(f"SELECT count(*) FROM keyed WHERE {old_enough}").fetchone()
     every = max(1, -(-(row[0] if row else 0) // MOST_TESTED))
     sample = f"key % {every} = 0"

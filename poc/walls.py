@@ -125,9 +125,7 @@ def _recognise(connection: duckdb.DuckDBPyConnection, file: Path) -> None:
         rows = connection.cursor().execute(_EVIDENCE)
         while batch := rows.fetchmany(10_000):
             for run, submit_line, steps, name, work_dir, partition, interactive in batch:
-                found = recognise(
-                    submit_line, tuple(steps), name, work_dir, partition, interactive
-                )
+                found = recognise(submit_line, tuple(steps), name, work_dir, partition, interactive)
                 application = found.application
                 write((run, application.name, application.checkpointing, found.evidence))
     columns = (

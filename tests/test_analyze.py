@@ -14,14 +14,15 @@ import pytest
 import sample_analysis
 from command_line import PROGRAM, cedana_poc, environment, process
 from jsonschema import Draft202012Validator
-from test_golden import COLUMNS as PUBLIC, FOLDER
+from test_golden import COLUMNS as PUBLIC
+from test_golden import FOLDER
 from test_traps import TRAPS
-from traps import COLUMNS, Row, analysed, never, printed, row, step
+from traps import Row, analysed, never, printed, row, step
 
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT / "examples"))
 
-import make_example
+import make_example  # noqa: E402
 
 Document = dict[str, Any]
 
@@ -119,7 +120,9 @@ def test_pseudonyms_stay_with_their_key(file: Path, whole: Document, tmp_path: P
 
     assert top("key") == top("key")
     assert top("key") != top("other")
-    assert whole["wall_ended"]["top_user"]["user"] == document(file)["wall_ended"]["top_user"]["user"]
+    assert (
+        whole["wall_ended"]["top_user"]["user"] == document(file)["wall_ended"]["top_user"]["user"]
+    )
 
 
 def test_equal_inputs_and_options_give_equal_bytes_anywhere(file: Path, tmp_path: Path) -> None:
@@ -318,7 +321,9 @@ MISSING: dict[tuple[str, ...], tuple[tuple[str, ...], str]] = {
         "concentration by user",
     ),
     ("Partition",): (("breakdowns.partition",), "figures by partition"),
-    ("Timelimit",): (("breakdowns.limit_band", "elapsed_over_limit"), "which TIMEOUTs were the limit"),
+    ("Timelimit",): (
+        ("breakdowns.limit_band", "elapsed_over_limit"), "which TIMEOUTs were the limit",
+    ),
     ("NNodes", "AllocTRES"): (
         ("totals.node_hours", "wall_ended.node_hours", "wall_ended.share_of_node_hours",
          "by_state.TIMEOUT.node_hours", "wall_ended.addressable.node_hours", "breakdowns.size",

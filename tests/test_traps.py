@@ -101,7 +101,9 @@ def other_states() -> tuple[list[Row], dict[str, int]]:
     """T12, T13, T32: at their limit of 1 h to the second, or a second before it."""
     part = {"partition": "other-states"}
     states = "FAILED", "CANCELLED by 1007", "REQUEUED", "COMPLETED", "PREEMPTED", "NODE_FAIL"
-    at_limit = [row(f"14{n}", state, "01:00:00", "01:00:00", **part) for n, state in enumerate(states)]
+    at_limit = [
+        row(f"14{n}", state, "01:00:00", "01:00:00", **part) for n, state in enumerate(states)
+    ]
     return [
         *at_limit,
         row("146", "OUT_OF_MEMORY", "01:00:05", "01:00:00", **part),
@@ -152,9 +154,7 @@ def resized() -> tuple[list[Row], dict[str, int]]:
     """T17: 4 nodes × 1 h, 2 nodes × 1 h, 1 node × 2 h, against a limit of 4 h; and a new life."""
     part = {"partition": "resized"}
     first = row("180", "RESIZING", "01:00:00", "04:00:00", nnodes="4", **part)
-    second = row(
-        "180", "RESIZING", "01:00:00", "04:00:00", nnodes="2", start=first["End"], **part
-    )
+    second = row("180", "RESIZING", "01:00:00", "04:00:00", nnodes="2", start=first["End"], **part)
     last = row("180", "TIMEOUT", "02:00:00", "04:00:00", start=second["End"], **part)
     again = row("180", "COMPLETED", "01:00:00", "04:00:00", start="2026-03-03T08:00:00", **part)
     return [last, first, second, again], {}
@@ -303,7 +303,10 @@ def test_both_records_of_a_requeued_job_count_and_the_second_is_a_certain_repeat
 
 
 def test_equal_job_ids_of_two_clusters_are_two_jobs(told: Told) -> None:
-    assert (2, 2.0) == (told.usage("two-clusters")["runs"], told.usage("two-clusters")["node_hours"])
+    assert (2, 2.0) == (
+        told.usage("two-clusters")["runs"],
+        told.usage("two-clusters")["node_hours"],
+    )
 
 
 def test_overlapping_day_chunks_count_each_job_once(tmp_path: Path) -> None:
@@ -939,9 +942,7 @@ def own(one: Row, place: int) -> Row:
 @pytest.mark.parametrize("claim", CASES)
 def test_repeats(repeated: Told, claim: str) -> None:
     place = list(CASES).index(claim)
-    expected = [
-        (tier, [f"9{place:02}{job}" for job in jobs]) for tier, jobs in CASES[claim][1]
-    ]
+    expected = [(tier, [f"9{place:02}{job}" for job in jobs]) for tier, jobs in CASES[claim][1]]
     assert expected == repeated.chains(f"ann{place}")
 
 

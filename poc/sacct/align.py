@@ -30,8 +30,8 @@ _MORE = {
 }
 """Kinds whose values hold commas, as in `123_[1,5-7]`, and what may follow one."""
 
-_TELLING = frozenset(Kind) - {Kind.FREE, Kind.LIST, Kind.NODES, Kind.WORD}
-"""Kinds whose values look like nothing else."""
+_TELLING = (Kind.ID, Kind.STATE)
+"""Kinds that every row has a value of, which looks like no other."""
 
 _ANY_STATE = re.compile(rf"({'|'.join(STATES)})( by \S+)?", re.ASCII)
 

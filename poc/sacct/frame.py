@@ -80,7 +80,9 @@ def read(
     import polars as pl
 
     named = [paths] if isinstance(paths, (str, PathLike)) else list(paths)
-    with load([Path(path) for path in named], columns=columns, zone=timezone, detail=True) as loaded:
+    with load(
+        [Path(path) for path in named], columns=columns, zone=timezone, detail=True
+    ) as loaded:
         account = loaded.account
         if not account.readable:
             first = account.unreadable[0]

@@ -77,7 +77,9 @@ def load(
     files = list(paths)
     with tempfile.TemporaryDirectory(prefix="cedana-poc-") as name:
         scratch = Path(name)
-        settings = _Settings(tuple(columns), zone, wanted or Filter(), detail or bool(node_set_size))
+        settings = _Settings(
+            tuple(columns), zone, wanted or Filter(), detail or bool(node_set_size)
+        )
         careful = not all(path.is_file() for path in files)
         connection, account = _read_all(files, scratch, settings, careful, progress)
         try:

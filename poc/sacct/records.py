@@ -20,13 +20,15 @@ CREATE TABLE records (
   state VARCHAR, exit_code VARCHAR, submit BIGINT, eligible BIGINT, start BIGINT, "end" BIGINT,
   elapsed BIGINT, wall BIGINT, no_wall BOOLEAN, nodes BIGINT, cpus BIGINT,
   gpus BIGINT, gpu_model VARCHAR, billing BIGINT, memory DOUBLE, node_list VARCHAR,
-  restarts INTEGER, name VARCHAR, work_dir VARCHAR, submit_line VARCHAR, reason VARCHAR, problem VARCHAR
+  restarts INTEGER, name VARCHAR, work_dir VARCHAR, submit_line VARCHAR, reason VARCHAR,
+  problem VARCHAR
 );
 CREATE TABLE step_names (job VARCHAR, suffix VARCHAR, name VARCHAR);
 CREATE TABLE states (word VARCHAR, state VARCHAR, word_reason VARCHAR);
 CREATE TABLE copies (r BIGINT, reason VARCHAR);
 CREATE TABLE node_sets (node_list VARCHAR, set_cpus BIGINT, set_memory BIGINT, set_gpus BIGINT);
-CREATE VIEW kept AS SELECT rowid AS r, * EXCLUDE (reason, problem) FROM records WHERE reason IS NULL;
+CREATE VIEW kept AS
+SELECT rowid AS r, * EXCLUDE (reason, problem) FROM records WHERE reason IS NULL;
 """
 
 _COMPARED = (
@@ -134,20 +136,19 @@ NodeSetSize = Callable[[str], tuple[int, int, int] | None]
 """Node list as printed -> (CPUs, memory in MiB, GPUs) of its nodes together; None if unknown."""
 
 
-def connect(scratch: str, memory_limit: str, threads: int | None = None) -> duckdb.DuckDBPyConnection:
+def connect(scratch: str, memory_limit: str) -> duckdb.DuckDBPyConnection:
     """A private in-memory database that spills to `scratch`, with the empty tables in it."""
-    config = {"memory_limit": memory_limit, "temp_directory": scratch}
-    if threads:
-        config["threads"] = str(threads)
+    config: dict[str, str | bool | int | float | list[str]] = {
+        "memory_limit": memory_limit,
+        "temp_directory": scratch,
+    }
     connection = duckdb.connect(":memory:", config=config)
     connection.execute(
         "SET preserve_insertion_order = false; SET force_compression = 'uncompressed'; "
         "SET TimeZone = 'UTC'"
     )
     connection.execute(MACROS)
-    connection.execute(
-        "CREATE MACRO every_sum(x) AS if(count(x) = count(*), sum(x)::BIGINT, NULL)"
-    )
+    connection.execute("CREATE MACRO every_sum(x) AS if(count(x) = count(*), sum(x)::BIGINT, NULL)")
     connection.execute(_TABLES)
     words = list(zip(*state_table(), strict=True))
     connection.execute(

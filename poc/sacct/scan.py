@@ -215,7 +215,8 @@ def _gather(a: Bytes, starts: Positions, ends: Positions) -> Bytes:
     """The bytes of many short ranges, one after the other."""
     sizes = ends - starts
     shift = starts - (sizes.cumsum() - sizes)
-    return a[np.arange(int(sizes.sum())) + np.repeat(shift, sizes)]
+    gathered: Bytes = a[np.arange(int(sizes.sum())) + np.repeat(shift, sizes)]
+    return gathered
 
 
 def _windows(a: Bytes, starts: Positions) -> Bytes:

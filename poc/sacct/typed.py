@@ -115,7 +115,16 @@ def text_columns(columns: Sequence[str]) -> str:
     return ", ".join(f"{where.get(name, 'NULL')}::VARCHAR AS {_quoted(name)}" for name in TEXT)
 
 
-SCAFFOLD = ("word", "word_reason", "is_step", "is_block", "start_text", "end_text", "elapsed_text", "nowhere")
+SCAFFOLD = (
+    "word",
+    "word_reason",
+    "is_step",
+    "is_block",
+    "start_text",
+    "end_text",
+    "elapsed_text",
+    "nowhere",
+)
 """Columns that only serve `reason` and `PROBLEM`, and are not kept."""
 
 PROBLEM = """CASE
@@ -284,4 +293,3 @@ def _never_started(columns: Sequence[str]) -> str:
     else:
         tests.append("elapsed = 0 AND state IN ('CANCELLED', 'DEADLINE')")
     return " OR ".join(f"({test})" for test in tests)
-
