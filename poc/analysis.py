@@ -418,28 +418,26 @@ class _Analysis:
 
     def _chains(self, links: Iterable[Any], runs: dict[int, Any]) -> list[dict[str, Any]]:
         """The chains with the most exposed node-hours; a last run that completed is not exposed."""
-        chains = []
-        for tier, members in repeats.chains(links):
-            attempts = [runs[member] for member in members]
-            exposed = attempts[:-1] if attempts[-1]["state"] == "COMPLETED" else attempts
-            limits = [attempt["wall"] for attempt in attempts]
-            chains.append(
-                {
-                    "tier": tier,
-                    "escalating": None not in limits and limits == sorted(set(limits)),
-                    "user": self._user(attempts[0]["user"]),
-                    "application": attempts[0]["application"] or UNKNOWN,
-                    "exposed_node_hours": _sum_hours(one["node_seconds"] for one in exposed),
-                    "attempts": [self._attempt(attempt) for attempt in attempts],
-                }
-            )
 
-        def size(chain: dict[str, Any]) -> tuple[float, int, str]:
-            hours = chain["exposed_node_hours"]
-            first = chain["attempts"][0]["job"]
-            return (-(0.0 if hours == UNKNOWN else hours), -len(chain["attempts"]), first)
+        def size(chain: tuple[str, list[int]]) -> tuple[int, int, str]:
+            exposed = sum(runs[run]["node_seconds"] or 0 for run in _exposed(chain[1], runs))
+            return (-exposed, -len(chain[1]), runs[chain[1][0]]["job"])
 
-        return sorted(chains, key=size)[: self._options.top]
+        largest = sorted(repeats.chains(links), key=size)[: self._options.top]
+        return [self._chain(tier, members, runs) for tier, members in largest]
+
+    def _chain(self, tier: str, members: list[int], runs: dict[int, Any]) -> dict[str, Any]:
+        attempts = [runs[member] for member in members]
+        limits = [attempt["wall"] for attempt in attempts]
+        exposed = (runs[run]["node_seconds"] for run in _exposed(members, runs))
+        return {
+            "tier": tier,
+            "escalating": None not in limits and limits == sorted(set(limits)),
+            "user": self._user(attempts[0]["user"]),
+            "application": attempts[0]["application"] or UNKNOWN,
+            "exposed_node_hours": _sum_hours(exposed),
+            "attempts": [self._attempt(attempt) for attempt in attempts],
+        }
 
     def _attempt(self, attempt: dict[str, Any]) -> dict[str, Any]:
         return {
@@ -451,6 +449,10 @@ class _Analysis:
             "nodes": _or_unknown(attempt["nodes"]),
             "node_hours": _hours(attempt["node_seconds"]),
         }
+
+
+def _exposed(members: list[int], runs: Mapping[int, Any]) -> list[int]:
+    return members[:-1] if runs[members[-1]]["state"] == "COMPLETED" else members
 
 
 def _or_unknown(value: Any) -> Any:

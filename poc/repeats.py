@@ -21,7 +21,7 @@ import numpy.typing as npt
 HORIZON = 7 * 86400
 """Seconds within which a follower is looked for; a third of a short history."""
 
-MOST_TESTED = 100_000
+MOST_TESTED = 20_000
 """About so many COMPLETED runs give the false-match rate, drawn by a hash of their key."""
 
 NEEDED = ("user", "jobname", "submit", "end")

@@ -2,6 +2,28 @@
 
 from __future__ import annotations
 
-import os
+import pytest
+from hypothesis import HealthCheck, settings
+from proving import PROVING, SEED, examples
 
-PROVING = os.environ.get("PROVE") == "1"
+settings.register_profile(
+    "project",
+    deadline=None,
+    derandomize=not PROVING,
+    max_examples=examples(100),
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+settings.load_profile("project")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Seed a proof before hypothesis' own plugin looks for a seed."""
+    if PROVING and config.getoption("hypothesis_seed", None) is None:
+        config.option.hypothesis_seed = SEED
+
+
+def pytest_report_header() -> str:
+    """Tell the seed, to repeat a proof that failed."""
+    return f"property tests: seed {SEED}" if PROVING else "property tests: quick, derandomized"

@@ -25,7 +25,7 @@ _MORE = {
         Kind.ID: r"[\d\-%:.]+\]?",
         Kind.TRES: r"[A-Za-z][^\s=,]*=\S*",
         Kind.NODES: r"[\w.\-\[\]]+",
-        Kind.LIST: r"[^\x00-\x1f]+",
+        Kind.LIST: r"[\w.:;()+@#%* \-]+",
     }.items()
 }
 """Kinds whose values hold commas, as in `123_[1,5-7]`, and what may follow one."""
@@ -326,7 +326,7 @@ class _Alignments:
             return ()
         if self._delimiter != "," or kind not in _MORE or not self._pieces[place]:
             return (shift,)
-        longest = range(shift, shift + self._list_length(kind, place))
+        longest = range(shift, shift + self._list_length(kind, place, shift))
         if kind in (Kind.ID, Kind.NODES):
             closed = [
                 after
@@ -340,9 +340,9 @@ class _Alignments:
         """How many brackets are open after each piece, as in `123_[1`, `5-7]`."""
         return accumulate(p.count("[") - p.count("]") for p in islice(self._pieces, place, None))
 
-    def _list_length(self, kind: Kind, place: int) -> int:
+    def _list_length(self, kind: Kind, place: int, shift: int) -> int:
         """How many pieces the longest list may have that begins here; any shorter one fits too."""
-        most = min(self._surplus, len(self._pieces) - 1 - place)
+        most = self._surplus - shift
         names = {_tres_name(self._pieces[place])}
         for more in range(1, most + 1):
             piece = self._pieces[place + more]
@@ -374,12 +374,16 @@ class _Alignments:
         )
 
     def fields(self) -> list[str]:
-        """The way that gives surplus pieces to the earliest column that may hold them."""
+        """The way that gives surplus pieces to the earliest text that may hold them and no path."""
         shift, fields = 0, []
         for column, kind in enumerate(self._kinds):
-            after = max(self._ends[column + 1])
+            ends = self._ends[column + 1]
             if kind is not Kind.FREE:
-                after = max(self._ends[column + 1].intersection(self._reach(column, shift)))
+                after = max(ends.intersection(self._reach(column, shift)))
+            elif self._pieces[column + shift].startswith("/"):
+                after = min(end for end in ends if end >= shift)
+            else:
+                after = max(ends)
             fields.append(self._value(column, shift, after))
             shift = after
         return fields

@@ -243,9 +243,12 @@ def _evenness(text: list[str], delimiter: str, columns: Sequence[str]) -> tuple[
     rows = [line.split(delimiter) for line in text]
     well = sum(_reads_well(row, columns) for row in rows)
     exact = sum(len(row) == len(columns) for row in rows)
-    kinds = [kind_of(name) for name in columns]
+    if len(delimiter) == 1 and any('"' in line for line in text):
+        unquoted = csv.reader(text, delimiter=delimiter)
+        well = max(well, sum(_reads_well(row, columns) for row in unquoted))
     if delimiter != ",":
         return well, exact, 0
+    kinds = [kind_of(name) for name in columns]
     return well, exact, sum(align(row, kinds, ",") is not None for row in rows)
 
 

@@ -87,7 +87,7 @@ PATTERNS: dict[Kind, re.Pattern[str]] = {
         Kind.TRES: rf"{_ITEM}(,{_ITEM})*+",
         Kind.NODES: rf"None assigned|\((null|unknown)\)|[\w.\-]*+{_BRACKETS}"
         rf"(,[\w.\-]++{_BRACKETS})*+",
-        Kind.LIST: r"[^\x00-\x1f]+",
+        Kind.LIST: r"[\w.:;()+@#%* \-]+(,[\w.:;()+@#%* \-]+)*+",
         Kind.WORD: r"[^\x00-\x1f]+",
         Kind.FREE: r"(?s:.+)",
     }.items()

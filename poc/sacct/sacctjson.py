@@ -100,7 +100,7 @@ def _fields(job: Job) -> dict[str, Any]:
         "ncpus": _allocated_cpus(job),
         "alloctres": _tres((job.get("tres") or {}).get("allocated")),
         "nodelist": job.get("nodes"),
-        "reservation": (job.get("reservation") or {}).get("name"),
+        "reservation": (job.get("reservation") or {}).get("name") or None,
         "restarts": _number(job.get("restart_cnt")),
         "jobname": job.get("name"),
         "workdir": job.get("working_directory"),

@@ -117,7 +117,11 @@ class Source:
         self.unterminated = False
         self._hashed = _Hashed(_open(path))
         self._stream: Any = self._hashed
-        magic = self._checked(self._hashed.peek)
+        try:
+            magic = self._checked(self._hashed.peek)
+        except UserError:
+            self._hashed.close()
+            raise
         if magic.startswith(_GZIP):
             self._stream = gzip.GzipFile(fileobj=io.BufferedReader(self._hashed, BLOCK))
         elif magic.startswith(_ZSTD):
