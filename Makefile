@@ -37,7 +37,7 @@ prove: system setup  ## run the full proofs and benchmarks, write docs/proof.md
 	$(BIN)/python benchmarks/prove.py
 
 system: python  ## bring the system packages the tests use (as root)
-	@scripts/system chromium zstd
+	@scripts/system chromium chromium-driver zstd
 
 clean:  ## remove everything these targets make
 	rm -rf $(VENV) $(DEMO) build *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -224,10 +224,18 @@ def _headless(
             where=where,
             hint="name every column of the file, in file order",
         )
-    even = [line for line in text if line.count(best) == len(columns) and line.endswith(best)]
-    trailing = len(even) * 2 > len(text)
+    trailing = 2 * sum(_has_trailing(line, best, columns) for line in text) > len(text)
     shape: SHAPES = "quoted" if _is_quoted(lines, best, columns) else "delimited"
     return Dialect(shape, columns, best, trailing, crlf, start)
+
+
+def _has_trailing(line: str, delimiter: str, columns: Sequence[str]) -> bool:
+    if not line.endswith(delimiter):
+        return False
+    row = line.removesuffix(delimiter).split(delimiter)
+    if delimiter != ",":
+        return len(row) == len(columns)
+    return align(row, [kind_of(name) for name in columns], ",") is not None
 
 
 def _unusual(text: list[str]) -> list[str]:
