@@ -115,8 +115,9 @@ Every test, with twenty times the random examples of `make test`:
 
 The file has four rows a job and 29 columns (`benchmarks/make_sacct.py`). The peer is a bare
 DuckDB aggregate over the same columns of the same file (`PEER` in `benchmarks/speed.py`); it
-repairs nothing and checks nothing. Pairs of runs in turn, every run in a process of its own,
-imports included. Reading includes the SHA-256 of the file.
+repairs nothing and checks nothing. Pairs of runs in turn, every run in a process of its own; of
+the pair the work is timed without imports, of the command everything. Reading includes the
+SHA-256 of the file.
 {sections}"""
     )
     print(f"wrote {arguments.out}")

@@ -22,9 +22,11 @@ STEP_DELIMITER = "\x1f"
 """Stands between id and name in `Scanned.step_names`."""
 
 _NEWLINE, _RETURN, _DOT = b"\n\r."
-_LONGEST_ID = 32
+_USUAL_ID, _LONGEST_ID = 16, 48
+"""Bytes in which a job id usually ends, and in which the dot of any step's id stands."""
+
 _LONGEST_LINE = 1 << 16
-"""Bytes within which the dot of a step's id stands, and within which a sound line ends."""
+"""Bytes in which a sound line ends."""
 
 _TELLING = np.zeros(256, np.bool_)
 _TELLING[list(b"0123456789i")] = True
@@ -150,18 +152,23 @@ class Scanner:
         """For each line, the byte that follows the dot in its job id; 0 for one that is no step."""
         suffixes = np.zeros(len(starts), np.uint8)
         if self._id == 0:
-            suffixes[sound] = self._after_dot(_windows(a, starts[sound]))
+            suffixes[sound] = self._after_dot(a, starts[sound], _USUAL_ID)
         elif self._id is not None:
             rows = self._rows(_join(a.data, starts[sound], ends[sound]))
-            suffixes[sound] = self._after_dot(_windows(rows.a, rows.column(self._id)[0]))
+            suffixes[sound] = self._after_dot(rows.a, rows.column(self._id)[0], _USUAL_ID)
         return suffixes
 
-    def _after_dot(self, ids: Bytes) -> Bytes:
+    def _after_dot(self, a: Bytes, starts: Positions, width: int) -> Bytes:
         """The byte after a dot that stands before the first delimiter, or 0."""
+        ids = _windows(a, starts, width)
         rows = np.arange(len(ids))
         first = ((ids == _DOT) | (ids == self._delimiter))[:, :-1].argmax(axis=1)
-        is_step = ids[rows, first] == _DOT
-        return np.where(is_step, ids[rows, first + 1], np.uint8(0))
+        found = ids[rows, first]
+        after = np.where(found == _DOT, ids[rows, first + 1], np.uint8(0))
+        longer = (found != _DOT) & (found != self._delimiter)
+        if width < _LONGEST_ID and longer.any():
+            after[longer] = self._after_dot(a, starts[longer], _LONGEST_ID)
+        return after
 
     def _rows(self, data: bytes) -> _Rows:
         """Well-formed rows, taken apart."""
@@ -219,14 +226,14 @@ def _gather(a: Bytes, starts: Positions, ends: Positions) -> Bytes:
     return gathered
 
 
-def _windows(a: Bytes, starts: Positions) -> Bytes:
-    """The `_LONGEST_ID` bytes from each start on; shape (starts, _LONGEST_ID)."""
-    near_end = starts > len(a) - _LONGEST_ID
-    windows = np.empty((len(starts), _LONGEST_ID), np.uint8)
-    tail = starts[near_end, None] + np.arange(_LONGEST_ID)
+def _windows(a: Bytes, starts: Positions, width: int) -> Bytes:
+    """So many bytes from each start on; shape (starts, width)."""
+    near_end = starts > len(a) - width
+    windows = np.empty((len(starts), width), np.uint8)
+    tail = starts[near_end, None] + np.arange(width)
     windows[near_end] = a[np.minimum(tail, len(a) - 1)]
     if not near_end.all():
-        every = np.lib.stride_tricks.sliding_window_view(a, _LONGEST_ID)
+        every = np.lib.stride_tricks.sliding_window_view(a, width)
         windows[~near_end] = every[starts[~near_end]]
     return windows
 

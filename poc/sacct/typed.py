@@ -236,7 +236,10 @@ def _typed(zone: str | None) -> Mapping[str, str]:
         "gpu_model": f"""CASE
           WHEN contains(alloctres, 'gres/gpu:') OR contains({_GRES}, 'gpu:')
           THEN gpu_model_of(coalesce(alloctres, ''), {_GRES}) END""",
-        "billing": "try_cast(tres(alloctres, 'billing') AS BIGINT)",
+        "billing": """CASE
+          WHEN starts_with(alloctres, 'billing=')
+            THEN try_cast(split_part(alloctres[9:], ',', 1) AS BIGINT)
+          ELSE try_cast(tres(alloctres, 'billing') AS BIGINT) END""",
         "restarts": "try_cast(given(restarts) AS INTEGER)",
         "name": "jobname",
         "work_dir": "nullif(workdir, '')",
