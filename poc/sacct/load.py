@@ -213,7 +213,7 @@ class _Reader:
         dialect = replace(dialect, delimiter=new.decode(), header=header)
         scan, join = Scanner(dialect, careful=self._careful), Joiner(dialect)
         take = _RowTaker(self._account, str(source.path), dialect.columns, writer)
-        line = 1 + dialect.lines_skipped
+        line, previous = 1 + dialect.lines_skipped, 0
         for block in _skipped(stream, dialect.skip):
             if dialect.crlf or old != new:
                 block = memoryview(bytes(block).replace(b"\r\n", b"\n").replace(old, new))
@@ -223,7 +223,6 @@ class _Reader:
             writer.step_names(scanned.step_names)
             self._account.rows_in += scanned.rows + scanned.steps
             self._account.left_out["steps"] += scanned.steps
-            previous = 0
             for doubtful in scanned.doubtful:
                 if doubtful.number != previous + 1:
                     take.all(join.gap())
