@@ -7,11 +7,13 @@ if every way to cut it gives the same value to every column that is not free tex
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
 from itertools import accumulate, islice
 from typing import TYPE_CHECKING, Protocol
 
-from cedana_poc.sacct.grammar import STATES, Kind, kind_of, well_formed
+from cedana_poc.sacct.grammar import PATTERNS, STATES, Kind, kind_of, well_formed
 
 if TYPE_CHECKING:
     from cedana_poc.sacct.dialect import Dialect
@@ -259,21 +261,71 @@ def _cut_first(kind: Kind, piece: str) -> bool:
     return piece != "" and (kind in (Kind.FREE, Kind.WORD, Kind.LIST) or well_formed(kind, piece))
 
 
-def align(pieces: Sequence[str], kinds: Sequence[Kind], delimiter: str) -> list[str] | None:
+@dataclass(frozen=True, slots=True)
+class _Column:
+    """What may stand in one column, looked up once."""
+
+    kind: Kind
+    is_free: bool
+    match: Callable[[str], object]
+    may_be_empty: bool
+    more: Callable[[str], object] | None
+    """Matches what may follow a comma that is part of the value; None if no comma is."""
+
+    def fits(self, piece: str) -> bool:
+        return self.match(piece) is not None if piece else self.may_be_empty
+
+    def holds_one(self, piece: str) -> bool:
+        """Whether nothing but this piece can be the column's value, if it fits."""
+        if self.kind is Kind.ID:
+            return self.more is None or ("[" not in piece and "]" not in piece)
+        return not self.is_free and self.more is None
+
+
+@cache
+def _columns(kinds: tuple[Kind, ...], delimiter: str) -> tuple[_Column, ...]:
+    return tuple(
+        _Column(
+            kind,
+            kind is Kind.FREE,
+            PATTERNS[kind].fullmatch,
+            well_formed(kind, ""),
+            _MORE[kind].fullmatch if delimiter == "," and kind in _MORE else None,
+        )
+        for kind in kinds
+    )
+
+
+def align(pieces: Sequence[str], kinds: tuple[Kind, ...], delimiter: str) -> list[str] | None:
     """Give each column one piece, and surplus pieces to columns that may hold the delimiter.
 
     Returns:
         The fields; None if no way fits, or if two ways differ in a column that is not free text.
     """
-    surplus = len(pieces) - len(kinds)
+    columns = _columns(kinds, delimiter)
+    surplus = len(pieces) - len(columns)
     if not 0 <= surplus <= MOST_SURPLUS:
         return None
-    if surplus == 0 and all(map(well_formed, kinds, pieces)):
-        return list(pieces)
     if surplus == 0:
+        fit = all(column.fits(piece) for column, piece in zip(columns, pieces, strict=True))
+        return list(pieces) if fit else None
+    left = _certain(columns, pieces)
+    right = _certain(columns[left:][::-1], pieces[::-1])
+    if left + right == len(columns):
         return None
-    table = _Alignments(pieces, kinds, delimiter, surplus)
-    return table.fields() if table.agree() else None
+    inner = slice(left, len(pieces) - right), slice(left, len(columns) - right)
+    table = _Alignments(pieces[inner[0]], columns[inner[1]], delimiter, surplus)
+    if not table.agree():
+        return None
+    return [*pieces[:left], *table.fields(), *pieces[len(pieces) - right :]]
+
+
+def _certain(columns: Sequence[_Column], pieces: Sequence[str]) -> int:
+    """How many columns at the beginning have their piece for certain."""
+    for place, (column, piece) in enumerate(zip(columns, pieces, strict=False)):
+        if not column.holds_one(piece) or not column.fits(piece):
+            return place
+    return len(columns)
 
 
 class _Alignments:
@@ -284,27 +336,27 @@ class _Alignments:
     """
 
     def __init__(
-        self, pieces: Sequence[str], kinds: Sequence[Kind], delimiter: str, surplus: int
+        self, pieces: Sequence[str], columns: Sequence[_Column], delimiter: str, surplus: int
     ) -> None:
         self._pieces = pieces
-        self._kinds = kinds
+        self._columns = columns
         self._delimiter = delimiter
         self._surplus = surplus
+        self._known: dict[tuple[int, int], Sequence[int]] = {}
+        self._continuing: dict[tuple[Kind, int], bool] = {}
         self._ends: list[set[int]] = []
         begins = [{0}]
-        for column in range(len(kinds)):
+        for column in range(len(columns)):
             begins.append(self._forward(column, begins[-1]))
             if not begins[-1]:
                 return
         ends = [{surplus} & begins[-1]]
-        for column in reversed(range(len(kinds))):
+        for column in reversed(range(len(columns))):
             ends.append(self._backward(column, begins[column], ends[-1]))
         self._ends = ends[::-1]
 
     def _forward(self, column: int, shifts: set[int]) -> set[int]:
-        if not shifts:
-            return shifts
-        if self._kinds[column] is Kind.FREE:
+        if self._columns[column].is_free:
             return set(range(min(shifts), self._surplus + 1))
         reached: set[int] = set()
         for shift in shifts:
@@ -314,44 +366,57 @@ class _Alignments:
     def _backward(self, column: int, shifts: set[int], ends: set[int]) -> set[int]:
         if not ends:
             return ends
-        if self._kinds[column] is Kind.FREE:
+        if self._columns[column].is_free:
             furthest = max(ends)
             return {shift for shift in shifts if shift <= furthest}
         return {s for s in shifts if not ends.isdisjoint(self._reach(column, s))}
 
     def _reach(self, column: int, shift: int) -> Sequence[int]:
         """The shifts after a column that is not free text, if `shift` is the one before it."""
-        kind, place = self._kinds[column], column + shift
-        if not well_formed(kind, self._pieces[place]):
+        reach = self._known.get((column, shift))
+        if reach is None:
+            reach = self._known[column, shift] = self._found_reach(column, shift)
+        return reach
+
+    def _found_reach(self, column: int, shift: int) -> Sequence[int]:
+        this, place = self._columns[column], column + shift
+        piece = self._pieces[place]
+        if not this.fits(piece):
             return ()
-        if self._delimiter != "," or kind not in _MORE or not self._pieces[place]:
+        if this.more is None or not piece:
             return (shift,)
-        longest = range(shift, shift + self._list_length(kind, place, shift))
-        if kind in (Kind.ID, Kind.NODES):
-            closed = [
-                after
-                for after, depth in zip(longest, self._depths(place), strict=False)
-                if depth == 0
-            ]
-            return closed[: 1 if kind is Kind.ID else None] or longest
+        longest = range(shift, shift + self._list_length(this, place, shift))
+        if this.kind in (Kind.ID, Kind.NODES):
+            depths = self._depths(place)
+            closed = [after for after, depth in zip(longest, depths, strict=False) if depth == 0]
+            return closed[: 1 if this.kind is Kind.ID else None] or longest
         return longest
 
     def _depths(self, place: int) -> Iterator[int]:
         """How many brackets are open after each piece, as in `123_[1`, `5-7]`."""
         return accumulate(p.count("[") - p.count("]") for p in islice(self._pieces, place, None))
 
-    def _list_length(self, kind: Kind, place: int, shift: int) -> int:
+    def _list_length(self, column: _Column, place: int, shift: int) -> int:
         """How many pieces the longest list may have that begins here; any shorter one fits too."""
-        most = self._surplus - shift
+        is_tres = column.kind is Kind.TRES
         names = {_tres_name(self._pieces[place])}
-        for more in range(1, most + 1):
-            piece = self._pieces[place + more]
-            if not _MORE[kind].fullmatch(piece):
+        for more in range(1, self._surplus - shift + 1):
+            if not self._continues(column, place + more):
                 return more
-            if kind is Kind.TRES and _tres_name(piece) in names:
-                return more
-            names.add(_tres_name(piece))
-        return most + 1
+            if is_tres:
+                name = _tres_name(self._pieces[place + more])
+                if name in names:
+                    return more
+                names.add(name)
+        return self._surplus - shift + 1
+
+    def _continues(self, column: _Column, place: int) -> bool:
+        """Whether a piece may be part of a list that began before it."""
+        known = self._continuing.get((column.kind, place))
+        if known is None:
+            known = column.more is not None and column.more(self._pieces[place]) is not None
+            self._continuing[column.kind, place] = known
+        return known
 
     def _value(self, column: int, shift: int, after: int) -> str:
         return self._delimiter.join(self._pieces[column + shift : column + after + 1])
@@ -363,22 +428,27 @@ class _Alignments:
                 if after in self._ends[column + 1]:
                     yield shift, after
 
+    def _is_certain(self, column: int) -> bool:
+        if self._columns[column].is_free or len(self._ends[column]) == 1 == len(
+            self._ends[column + 1]
+        ):
+            return True
+        ways = self._ways(column)
+        first = self._value(column, *next(ways))
+        return all(self._value(column, *way) == first for way in ways)
+
     def agree(self) -> bool:
         """Whether some way fits, and all that fit give the same value to every typed column."""
         if not self._ends or 0 not in self._ends[0]:
             return False
-        return all(
-            _all_equal(self._value(column, *way) for way in self._ways(column))
-            for column, kind in enumerate(self._kinds)
-            if kind is not Kind.FREE
-        )
+        return all(map(self._is_certain, range(len(self._columns))))
 
     def fields(self) -> list[str]:
         """The way that gives surplus pieces to the earliest text that may hold them and no path."""
         shift, fields = 0, []
-        for column, kind in enumerate(self._kinds):
+        for column, this in enumerate(self._columns):
             ends = self._ends[column + 1]
-            if kind is not Kind.FREE:
+            if not this.is_free:
                 after = max(ends.intersection(self._reach(column, shift)))
             elif self._pieces[column + shift].startswith("/"):
                 after = min(end for end in ends if end >= shift)
@@ -391,8 +461,3 @@ class _Alignments:
 
 def _tres_name(item: str) -> str:
     return item.partition("=")[0]
-
-
-def _all_equal(values: Iterator[str]) -> bool:
-    first = next(values, None)
-    return all(value == first for value in values)

@@ -235,7 +235,7 @@ def _has_trailing(line: str, delimiter: str, columns: Sequence[str]) -> bool:
     row = line.removesuffix(delimiter).split(delimiter)
     if delimiter != ",":
         return len(row) == len(columns)
-    return align(row, [kind_of(name) for name in columns], ",") is not None
+    return align(row, tuple(map(kind_of, columns)), ",") is not None
 
 
 def _unusual(text: list[str]) -> list[str]:
@@ -256,7 +256,7 @@ def _evenness(text: list[str], delimiter: str, columns: Sequence[str]) -> tuple[
         well = max(well, sum(_reads_well(row, columns) for row in unquoted))
     if delimiter != ",":
         return well, exact, 0
-    kinds = [kind_of(name) for name in columns]
+    kinds = tuple(map(kind_of, columns))
     return well, exact, sum(align(row, kinds, ",") is not None for row in rows)
 
 

@@ -24,6 +24,8 @@ class Kind(Enum):
     WORD = "word"
     FREE = "free text"
 
+    __hash__ = object.__hash__  # kinds are looked up for every field of every row under repair
+
 
 ENDED = frozenset(
     "BOOT_FAIL CANCELLED COMPLETED DEADLINE FAILED LAUNCH_FAILED NODE_FAIL OUT_OF_MEMORY PREEMPTED "

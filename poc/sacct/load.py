@@ -22,7 +22,7 @@ from cedana_poc.sacct.source import Source, blocks
 from cedana_poc.sacct.typed import Filter
 from cedana_poc.sacct.writer import Writer
 
-MEMORY_LIMIT = "300MB"
+MEMORY_LIMIT = "230MB"
 """What DuckDB may hold before it spills to disk."""
 
 MOST_JSON = 256 << 20

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 
 import duckdb
 
-from cedana_poc.sacct.typed import MACROS, state_table
+from cedana_poc.sacct.typed import MACROS, types
 
 _TABLES = """
 CREATE TABLE records (
@@ -24,7 +24,6 @@ CREATE TABLE records (
   problem VARCHAR
 );
 CREATE TABLE step_names (job VARCHAR, suffix VARCHAR, name VARCHAR);
-CREATE TABLE states (word VARCHAR, state VARCHAR, word_reason VARCHAR);
 CREATE TABLE copies (r BIGINT, reason VARCHAR);
 CREATE TABLE node_sets (node_list VARCHAR, set_cpus BIGINT, set_memory BIGINT, set_gpus BIGINT);
 CREATE VIEW kept AS
@@ -145,15 +144,12 @@ def connect(scratch: str, memory_limit: str) -> duckdb.DuckDBPyConnection:
     connection = duckdb.connect(":memory:", config=config)
     connection.execute(
         "SET preserve_insertion_order = false; SET force_compression = 'uncompressed'; "
-        "SET TimeZone = 'UTC'"
+        "SET TimeZone = 'UTC'; SET disabled_optimizers = 'in_clause'"
     )
+    connection.execute(types())
     connection.execute(MACROS)
     connection.execute("CREATE MACRO every_sum(x) AS if(count(x) = count(*), sum(x)::BIGINT, NULL)")
     connection.execute(_TABLES)
-    words = list(zip(*state_table(), strict=True))
-    connection.execute(
-        "INSERT INTO states SELECT unnest(?), unnest(?), unnest(?)", [list(w) for w in words]
-    )
     return connection
 
 

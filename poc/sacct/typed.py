@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from cedana_poc.sacct.grammar import CODES, NOT_ENDED, STATES, base_state
+from cedana_poc.sacct.grammar import CODES, ENDED, NOT_ENDED, STATES, base_state
 
 MACROS = r"""
 CREATE MACRO given(x) AS
@@ -96,12 +96,10 @@ class Filter:
     partitions: tuple[str, ...] = ()
 
 
-def state_table() -> list[tuple[str, str, str | None]]:
-    """(word as printed, state, reason why a record in this state is no ended run)."""
-    words = {*STATES, *CODES}
-    words |= {f"{state[:n]}+" for state in STATES for n in range(2, len(state) + 1)}
-    known = ((word, base_state(word)) for word in sorted(words))
-    return [(word, state, NOT_ENDED.get(state)) for word, state in known if state]
+def types() -> str:
+    """SQL: ENUM types of the states as sacct prints them; a cast to them is a quick look-up."""
+    every, ended = (", ".join(map(literal, sorted(words))) for words in (STATES, ENDED))
+    return f"CREATE TYPE known_state AS ENUM ({every}); CREATE TYPE ended_state AS ENUM ({ended})"
 
 
 def text_columns(columns: Sequence[str]) -> str:
@@ -117,7 +115,6 @@ def text_columns(columns: Sequence[str]) -> str:
 
 SCAFFOLD = (
     "word",
-    "word_reason",
     "is_step",
     "is_block",
     "start_text",
@@ -168,7 +165,7 @@ def reason(columns: Sequence[str], wanted: Filter) -> str:
         ("\"end\" IS NULL AND end_text <> '0'", "unreadable"),
         ("elapsed IS NULL AND elapsed_text IS NOT NULL", "unreadable"),
         ("job IS NOT NULL AND NOT starts_with_digit(job)", "unreadable"),
-        ("word_reason IS NOT NULL", None),
+        ("try_cast(state AS ended_state) IS NULL", None),
         (_never_started(columns), "never started"),
         ("elapsed IS NULL", "no elapsed time"),
         ('truncated AND "user" IS NULL AND partition IS NULL', "truncated id"),
@@ -183,7 +180,7 @@ def reason(columns: Sequence[str], wanted: Filter) -> str:
     if wanted.until is not None:
         cases.append((f'"end" >= {wanted.until}', "after --until"))
     branches = " ".join(
-        f"WHEN {condition} THEN {literal(name) if name else 'word_reason'}"
+        f"WHEN {condition} THEN {literal(name) if name else _not_ended()}"
         for condition, name in cases
     )
     return f"CASE {branches} END"
@@ -216,7 +213,8 @@ def _typed(zone: str | None) -> Mapping[str, str]:
             name: f"nullif({_quoted(name)}, '')"
             for name in ("cluster", "user", "partition", "reservation")
         },
-        "word": "split_part(state, ' ', 1)",
+        "word": "state",
+        "state": _state(),
         "submit": _time("submit", zone),
         "start": start,
         "end": end,
@@ -245,6 +243,27 @@ def _typed(zone: str | None) -> Mapping[str, str]:
         "work_dir": "nullif(workdir, '')",
         "submit_line": "nullif(submitline, '')",
     }
+
+
+def _state() -> str:
+    """The base state: as it stands, without ` by uid`, or for a compact or truncated one."""
+    odd = {word: base_state(word) for word in (*CODES, *_truncated_states())}
+    cases = " ".join(f"WHEN {literal(word)} THEN {literal(s)}" for word, s in odd.items() if s)
+    word = "split_part(state, ' ', 1)"
+    return (
+        f"CASE WHEN try_cast(state AS known_state) IS NOT NULL THEN state "
+        f"WHEN try_cast({word} AS known_state) IS NOT NULL THEN {word} "
+        f"ELSE CASE {word} {cases} END END"
+    )
+
+
+def _truncated_states() -> list[str]:
+    return [f"{state[:n]}+" for state in STATES for n in range(2, len(state) + 1)]
+
+
+def _not_ended() -> str:
+    cases = " ".join(f"WHEN {literal(s)} THEN {literal(why)}" for s, why in NOT_ENDED.items())
+    return f"CASE state {cases} END"
 
 
 def _details(zone: str | None) -> Mapping[str, str]:

@@ -92,7 +92,7 @@ class Writer:
             f"INSERT INTO records BY NAME SELECT * EXCLUDE ({', '.join(SCAFFOLD)}), "
             f"{PROBLEM} AS problem FROM (SELECT *, {reason(columns, wanted)} AS reason "
             f"FROM (SELECT {file} AS file, {typed} "
-            f"FROM (SELECT {text_columns(columns)} FROM {{rows}})) LEFT JOIN states USING (word))"
+            f"FROM (SELECT {text_columns(columns)} FROM {{rows}})))"
         )
         self._columns = columns
         self._plain_form = f"delim={literal(delimiter or STEP_DELIMITER)}, quote='', escape=''"
