@@ -112,16 +112,17 @@ def analyze(
         pseudonym_key=pseudonym_key,
         top=top,
     )
-    raise typer.Exit(run(request))
+    try:
+        code = run(request)
+    except UserError as error:
+        print(f"cedana-poc: {error}", file=sys.stderr)
+        code = error.exit_code
+    except KeyboardInterrupt:
+        print("cedana-poc: interrupted", file=sys.stderr)
+        code = 130
+    raise typer.Exit(code)
 
 
 def main() -> None:
     """Entry point of the console script."""
-    try:
-        app()
-    except UserError as error:
-        print(f"cedana-poc: {error}", file=sys.stderr)
-        sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        print("cedana-poc: interrupted, nothing written", file=sys.stderr)
-        sys.exit(130)
+    app()

@@ -81,6 +81,8 @@ def _columns(loaded: Loaded, exposure: Exposure) -> Iterator[Check]:
 
 
 def _zone(loaded: Loaded, exposure: Exposure) -> Iterator[Check]:
+    if not loaded.columns & {"submit", "eligible", "start", "end"}:
+        return
     if loaded.zone:
         detail = f"local times are read as {loaded.zone}"
         yield _check("time zone", "ok", detail)
@@ -187,7 +189,7 @@ def _units(loaded: Loaded, exposure: Exposure) -> Iterator[Check]:
         missing = exposure.missing[column]
         if not missing or figure == "node_equivalent_hours":
             continue
-        unit = figure.replace("_", "-")
+        unit = figure.replace("_", "-").replace("cpu", "CPU").replace("gpu", "GPU")
         if figure in exposure.counted:
             detail = f"{missing:,} runs lack what {unit} are made of: their sums are lower bounds"
             yield _check("units", "warning", detail)

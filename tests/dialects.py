@@ -237,8 +237,12 @@ def quoted(
 ) -> bytes:
     """CSV as other tools write it from a table of records."""
     text = io.StringIO()
-    how = csv.QUOTE_ALL if every else csv.QUOTE_MINIMAL
-    writer = csv.writer(text, delimiter=delimiter, quoting=how, lineterminator="\n")
+    writer = csv.writer(
+        text,
+        delimiter=delimiter,
+        quoting=csv.QUOTE_ALL if every else csv.QUOTE_MINIMAL,
+        lineterminator="\n",
+    )
     if header:
         writer.writerow([SPELLED[c] for c in columns])
     writer.writerows([r[c] for c in columns] for job in jobs for r in records(job))

@@ -313,11 +313,12 @@ def test_row_cut_off_at_the_end_is_left_out_and_the_rest_is_used(
 ) -> None:
     """Wherever the cut is, no value of the cut row is used and no other row suffers."""
     last = replace(JOBS[0], id=777)
-    data = {
-        "P": lambda jobs: d.delimited(jobs, columns),
-        "p": lambda jobs: d.delimited(jobs, columns, trailing=True),
-        "quoted": lambda jobs: d.quoted(jobs, columns, every=True),
-    }[form]
+
+    def data(jobs: Sequence[d.Job]) -> bytes:
+        if form == "quoted":
+            return d.quoted(jobs, columns, every=True)
+        return d.delimited(jobs, columns, trailing=form == "p")
+
     whole, full = len(data(JOBS)), data([*JOBS, last])
     for cut in range(whole + 1, len(full) - 12, 37):
         runs = the_runs(write(full[:cut]))

@@ -302,22 +302,40 @@ def align(pieces: Sequence[str], kinds: tuple[Kind, ...], delimiter: str) -> lis
     Returns:
         The fields; None if no way fits, or if two ways differ in a column that is not free text.
     """
-    columns = _columns(kinds, delimiter)
-    surplus = len(pieces) - len(columns)
-    if not 0 <= surplus <= MOST_SURPLUS:
+    if not 0 <= len(pieces) - len(kinds) <= MOST_SURPLUS:
         return None
+    return _aligned(pieces, _columns(kinds, delimiter), delimiter)
+
+
+def _aligned(pieces: Sequence[str], columns: Sequence[_Column], delimiter: str) -> list[str] | None:
+    """What is certain from either side, and round the state, leaves less to try."""
+    surplus = len(pieces) - len(columns)
     if surplus == 0:
         fit = all(column.fits(piece) for column, piece in zip(columns, pieces, strict=True))
         return list(pieces) if fit else None
     left = _certain(columns, pieces)
     right = _certain(columns[left:][::-1], pieces[::-1])
-    if left + right == len(columns):
+    if surplus < 0 or left + right == len(columns):
         return None
-    inner = slice(left, len(pieces) - right), slice(left, len(columns) - right)
-    table = _Alignments(pieces[inner[0]], columns[inner[1]], delimiter, surplus)
-    if not table.agree():
-        return None
-    return [*pieces[:left], *table.fields(), *pieces[len(pieces) - right :]]
+    first, last = list(pieces[:left]), list(pieces[len(pieces) - right :])
+    pieces, columns = pieces[left : len(pieces) - right], columns[left : len(columns) - right]
+    inner = _round_state(pieces, columns, delimiter, surplus)
+    return [*first, *inner, *last] if inner else None
+
+
+def _round_state(
+    pieces: Sequence[str], columns: Sequence[_Column], delimiter: str, surplus: int
+) -> list[str] | None:
+    state = next((c for c, column in enumerate(columns) if column.kind is Kind.STATE), None)
+    if state is not None:
+        fitting = [p for p in range(state, state + surplus + 1) if columns[state].fits(pieces[p])]
+        if len(fitting) == 1:
+            place = fitting[0]
+            before = _aligned(pieces[:place], columns[:state], delimiter)
+            after = _aligned(pieces[place + 1 :], columns[state + 1 :], delimiter)
+            return None if before is None or after is None else [*before, pieces[place], *after]
+    table = _Alignments(pieces, columns, delimiter, surplus)
+    return table.fields() if table.agree() else None
 
 
 def _certain(columns: Sequence[_Column], pieces: Sequence[str]) -> int:
@@ -429,9 +447,8 @@ class _Alignments:
                     yield shift, after
 
     def _is_certain(self, column: int) -> bool:
-        if self._columns[column].is_free or len(self._ends[column]) == 1 == len(
-            self._ends[column + 1]
-        ):
+        before, after = self._ends[column], self._ends[column + 1]
+        if self._columns[column].is_free or len(before) == len(after) == 1:
             return True
         ways = self._ways(column)
         first = self._value(column, *next(ways))

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -138,9 +139,7 @@ def _refuse_foreign(sample: bytes, where: str) -> None:
 
 
 def _names(line: str, delimiter: str) -> tuple[tuple[str, ...], bool]:
-    printed = (
-        next(csv.reader([line], delimiter=delimiter)) if '"' in line else line.split(delimiter)
-    )
+    printed = next(_unquoted([line], delimiter), []) if '"' in line else line.split(delimiter)
     trailing = len(printed) > 1 and printed[-1] == ""
     return tuple(canonical(name) for name in printed[: len(printed) - trailing]), trailing
 
@@ -180,10 +179,16 @@ def _is_quoted(lines: list[bytes], delimiter: str, columns: Sequence[str]) -> bo
     if not any('"' in line for line in text):
         return False
     plain = sum(_reads_well(line.split(delimiter), columns) for line in text)
-    unquoted = sum(_reads_well(row, columns) for row in csv.reader(text, delimiter=delimiter))
+    unquoted = sum(_reads_well(row, columns) for row in _unquoted(text, delimiter))
     if unquoted == plain and delimiter in ",;":
         return any(map(_has_doubled_quotes, (f for line in text for f in line.split(delimiter))))
     return unquoted > plain
+
+
+def _unquoted(text: Iterable[str], delimiter: str) -> Iterator[list[str]]:
+    """Rows of CSV, up to one that is none."""
+    with contextlib.suppress(csv.Error):
+        yield from csv.reader(text, delimiter=delimiter)
 
 
 def _has_doubled_quotes(field: str) -> bool:
@@ -252,7 +257,7 @@ def _evenness(text: list[str], delimiter: str, columns: Sequence[str]) -> tuple[
     well = sum(_reads_well(row, columns) for row in rows)
     exact = sum(len(row) == len(columns) for row in rows)
     if len(delimiter) == 1 and any('"' in line for line in text):
-        unquoted = csv.reader(text, delimiter=delimiter)
+        unquoted = _unquoted(text, delimiter)
         well = max(well, sum(_reads_well(row, columns) for row in unquoted))
     if delimiter != ",":
         return well, exact, 0
@@ -313,7 +318,7 @@ def _refuse_mangled(dialect: Dialect, lines: list[bytes], where: str) -> None:
     watched = [(i, name) for i, name in enumerate(dialect.columns) if name in _MANGLED]
     text = (line.rstrip(b"\r").decode("utf-8", "replace") for line in lines[:2000])
     if dialect.shape == "quoted":
-        rows = enumerate(csv.reader(text, delimiter=dialect.delimiter), start=1)
+        rows = enumerate(_unquoted(text, dialect.delimiter), start=1)
     else:
         rows = enumerate((line.split(dialect.delimiter) for line in text), start=1)
     for number, row in rows:
