@@ -92,6 +92,18 @@ def _write(request: Request, document: dict[str, Any]) -> None:
 
 
 def _check_outputs(request: Request) -> None:
+    named = [Path(request.json) if request.json not in ("", "-") else None, request.html]
+    outputs = [path.resolve() for path in (*named, request.data) if path]
+    inputs = {path.resolve() for path in (*request.files, request.nodes) if path}
+    for place, output_path in enumerate(outputs):
+        if output_path in inputs:
+            raise UserError(
+                "an output would replace an input", where=str(output_path), hint="name another file"
+            )
+        if output_path in outputs[:place]:
+            raise UserError(
+                "two outputs have one path", where=str(output_path), hint="name another file"
+            )
     if request.json and request.json != "-":
         output.check_writable(Path(request.json))
     if request.html:

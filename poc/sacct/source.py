@@ -116,16 +116,17 @@ class Source:
         self.truncated = False
         self.unterminated = False
         self._hashed = _Hashed(_open(path))
-        self._stream: Any = self._hashed
+        self._readinto: Any = self._hashed.readinto
         try:
             magic = self._checked(self._hashed.peek)
         except UserError:
             self._hashed.close()
             raise
         if magic.startswith(_GZIP):
-            self._stream = gzip.GzipFile(fileobj=io.BufferedReader(self._hashed, BLOCK))
+            unpacked = gzip.GzipFile(fileobj=io.BufferedReader(self._hashed, BLOCK))
+            self._readinto = unpacked.readinto1  # readinto drops what precedes a missing end
         elif magic.startswith(_ZSTD):
-            self._stream = _Zstd(self._hashed)
+            self._readinto = _Zstd(self._hashed).readinto
 
     def __enter__(self) -> Self:
         return self
@@ -155,7 +156,7 @@ class Source:
             UserError: the file cannot be read on, or its compressed data is damaged.
         """
         try:
-            return self._checked(lambda: int(self._stream.readinto(view)))
+            return self._checked(lambda: int(self._readinto(view)))
         except EOFError:
             self.truncated = True
             return 0
