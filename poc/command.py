@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import hashlib
+import os
+import re
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+import duckdb
 
 from cedana_poc import analysis, output, terminal
 from cedana_poc.errors import UserError
@@ -49,6 +54,7 @@ def run(request: Request) -> int:
     nodes = read_nodes(request.nodes) if request.nodes else None
     options = _options(request)
     with (
+        _room_told_of(),
         _progress(request.files) as progress,
         load(
             request.files,
@@ -84,11 +90,40 @@ def _write(request: Request, document: dict[str, Any]) -> None:
 
         output.write_tables(request.data, tables(document))
     if request.json == "-":
-        sys.stdout.write(output.to_json(document))
+        _show(output.to_json(document))
         return
     if request.json:
         output.write_text(Path(request.json), output.to_json(document))
-    print(terminal.summary(document))
+    _show(f"{terminal.summary(document)}\n")
+
+
+def _show(text: str) -> None:
+    """Print to standard output; a full disk is told, a reader that has gone is no error."""
+    try:
+        print(text, end="", flush=True)
+    except OSError as error:
+        if isinstance(error, BrokenPipeError):
+            raise
+        # What is still buffered would fail again, with a traceback, when the interpreter ends.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise UserError(
+            f"cannot be written ({error.strerror})", where="standard output", hint="free some space"
+        ) from error
+
+
+@contextmanager
+def _room_told_of() -> Iterator[None]:
+    """A full disk under the temporary folder as something the user can act on."""
+    try:
+        yield
+    except (OSError, duckdb.Error) as error:
+        if not re.search(r"No space left on device|Disk quota exceeded", str(error)):
+            raise
+        raise UserError(
+            "no space left for temporary files",
+            where=tempfile.gettempdir(),
+            hint="set TMPDIR to a folder with as much free space as the input is long",
+        ) from error
 
 
 def _check_outputs(request: Request) -> None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import gzip
+import subprocess
 from pathlib import Path
 
 import pytest
 import zstandard
-from command_line import cedana_poc
+from command_line import PROGRAM, cedana_poc, environment
+from machine import small_file_system
 from traps import Row, analysed, printed, row, step
 
+from cedana_poc.errors import UserError
 from cedana_poc.sacct.load import load
 
 
@@ -70,7 +73,45 @@ def test_rows_before_the_cut_of_a_compressed_file_are_used(tmp_path: Path, kind:
     assert told.document["rows"]["left_out"].get("unreadable", 0) == 0
 
 
+@pytest.mark.parametrize("kind", ["gz", "zst"])
+def test_a_compressed_file_cut_before_its_first_row_is_not_called_empty(
+    tmp_path: Path, kind: str
+) -> None:
+    path = tmp_path / f"cut.{kind}"
+    path.write_bytes(compressed(printed(jobs(2000)).encode(), kind)[:16])
+    with pytest.raises(UserError, match="cut off"):
+        analysed(path)
+
+
 # --- disks that are full --------------------------------------------------------------------------
+
+
+def test_a_full_disk_behind_standard_output_is_told_in_one_line(file: Path) -> None:
+    for options in (["--json", "-"], []):
+        with Path("/dev/full").open("wb") as full:
+            ended = subprocess.run(
+                [*PROGRAM, "analyze", str(file), *options],
+                stdout=full, stderr=subprocess.PIPE, text=True, env=environment(),
+            )  # fmt: skip
+        assert 2 == ended.returncode
+        (line,) = ended.stderr.splitlines()
+        assert line.startswith("cedana-poc: standard output: cannot be written")
+
+
+def test_no_room_for_temporary_files_is_told_in_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "sacct.psv"
+    path.write_text(printed(jobs(2000)))
+    with small_file_system(tmp_path / "small") as folder:
+        ended = subprocess.run(
+            [*PROGRAM, "analyze", str(path), "--json", str(tmp_path / "out")],
+            capture_output=True, text=True, env=environment(TMPDIR=str(folder)),
+        )  # fmt: skip
+        assert [] == list(folder.iterdir())
+    assert (2, "") == (ended.returncode, ended.stdout)
+    (line,) = ended.stderr.splitlines()
+    assert str(folder) in line
+    assert "TMPDIR" in line
+    assert not (tmp_path / "out").exists()
 
 
 # --- one path for two things ----------------------------------------------------------------------

@@ -342,6 +342,30 @@ def test_a_record_that_was_corrected_between_two_exports_counts_once(tmp_path: P
         }
 
 
+def test_a_record_that_was_renamed_between_two_exports_counts_once_in_either_order(
+    tmp_path: Path,
+) -> None:
+    """Times that are equal do not tell which of two copies is newer: the order of files must not."""
+    job = row("304", "TIMEOUT", "05:00:00", "05:00:00")
+    first, second = tmp_path / "1.psv", tmp_path / "2.psv"
+    first.write_text(printed([{**job, "Partition": "short"}]))
+    second.write_text(printed([{**job, "Partition": "long"}]))
+    document = analysed(first, second).document
+    assert {"older copies": 1} == document["rows"]["left_out"]
+    assert document == {**analysed(second, first).document, "input": document["input"]}
+
+
+def test_of_two_copies_the_one_with_a_submit_line_names_the_application(tmp_path: Path) -> None:
+    """Exports of different fields may overlap; what only one of them has is kept."""
+    job = row("305", "TIMEOUT", "05:00:00", "05:00:00", submitline="sbatch gromacs.sh")
+    without, with_line = tmp_path / "1.psv", tmp_path / "2.psv"
+    without.write_text(printed([job], without=("SubmitLine",)))
+    with_line.write_text(printed([job]))
+    for order in ((without, with_line), (with_line, without)):
+        (application,) = analysed(*order).document["applications"]
+        assert "GROMACS" == application["application"]
+
+
 # --- T6 to T10: windows ---------------------------------------------------------------------------
 
 
@@ -952,6 +976,7 @@ def test_repeats_of_all_cases_add_up(repeated: Told) -> None:
     assert (1, 3, 2) == (found["certain"], found["probable"], found["ambiguous"])
     assert (12, 6, 0) == (found["considered"], found["none"], found["too_recent"])
     assert {"certain": 1.0, "probable": 3.0, "ambiguous": 2.0} == found["node_hours"]
+    assert {False} == {chain["escalating"] for chain in found["chains"]}, "all limits are equal"
 
 
 # --- the same file in other clothes ---------------------------------------------------------------

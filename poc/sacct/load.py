@@ -161,6 +161,12 @@ class _Reader:
         with Source(path) as source:
             stream = blocks(source)
             first = bytes(next(stream, b""))
+            if source.truncated and not first:
+                raise UserError(
+                    "the compressed data is cut off before the end of its first row",
+                    where=str(path),
+                    hint="copy the file again",
+                )
             dialect = sniff(first, self._settings.columns, str(path))
             if dialect.shape == "json":
                 dialect = replace(dialect, columns=sacctjson.COLUMNS)

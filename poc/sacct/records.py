@@ -51,7 +51,8 @@ WITH candidates AS (
     first_value(hash({_COMPARED})) OVER same AS newest, row_number() OVER same AS place
   FROM candidates
   WINDOW same AS (PARTITION BY {{key}}
-    ORDER BY "end" DESC NULLS LAST, elapsed DESC, file DESC, hash({_COMPARED}))
+    ORDER BY "end" DESC NULLS LAST, elapsed DESC, hash({_COMPARED}),
+    submit_line NULLS LAST, work_dir NULLS LAST)
 )
 SELECT r, if(content = newest, 'identical copies', 'older copies') FROM ranked WHERE place > 1
 """
