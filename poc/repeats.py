@@ -184,7 +184,8 @@ def _dependent(connection: duckdb.DuckDBPyConnection) -> Iterator[tuple[int, int
     for follower, cluster, user, submit_line in connection.execute(_DEPENDENT).fetchall():
         for match in _AFTER.finditer(submit_line):
             for one in match[1].split(":")[1:]:
-                if run := named.get((cluster, user, one)):
+                run = named.get((cluster, user, one))
+                if run is not None:
                     yield run, follower
 
 
