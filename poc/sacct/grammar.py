@@ -73,7 +73,7 @@ CODES = {
 STATES = sorted(ENDED | NOT_ENDED.keys())
 
 _ITEM = r"[A-Za-z][^\s=,]*=[^,\s]*+"
-_CALENDAR = r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:?\d\d)?"
+CALENDAR = r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d:?\d\d)?"
 _BRACKETS = r"(\[[\d,\-]*+\]?[\w.\-]*+)*+"
 
 PATTERNS: dict[Kind, re.Pattern[str]] = {
@@ -82,7 +82,7 @@ PATTERNS: dict[Kind, re.Pattern[str]] = {
         Kind.ID: r"\d+(_(\d+|\[[^\]\s]*\]?))?(\+\d+)?"
         r"(\.(batch|extern|interactive|TBD|TDB|\d+)(\+\d+)?|\.[a-z]*\+)?\+?",
         Kind.STATE: rf"({'|'.join(STATES)}|[A-Z][A-Z_]*\+)( by \S+)?",
-        Kind.TIME: rf"Unknown|None|N/A|INVALID|{_CALENDAR}|\d{{1,11}}",
+        Kind.TIME: rf"Unknown|None|N/A|INVALID|{CALENDAR}|\d{{1,11}}",
         Kind.DURATION: r"(\d+-)?\d+:\d\d(:\d\d)?(\.\d+)?|\d+|INVALID|UNLIMITED|Partition_Limit",
         Kind.INTEGER: r"\d+(\.\d+)?[KMGTP]?",
         Kind.EXIT: r"\d+:\d+",

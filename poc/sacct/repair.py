@@ -10,8 +10,9 @@ from __future__ import annotations
 import re
 from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 
-from cedana_poc.sacct.align import layout
+from cedana_poc.sacct.align import TELLING, layout
 from cedana_poc.sacct.dialect import BOM, Dialect
 from cedana_poc.sacct.grammar import Kind
 
@@ -54,8 +55,11 @@ class Unreadable:
 
 @dataclass(frozen=True, slots=True)
 class _Pending:
+    """A line that is no row by itself; `begins` if typed columns say that one begins with it."""
+
     line: Line
     text: str
+    begins: bool
 
 
 @dataclass(slots=True)
@@ -104,6 +108,8 @@ class Joiner:
         kinds = self._layout.kinds
         self._grows = kinds[-1] is Kind.FREE and not self._fixed and not dialect.trailing
         self._text_first = kinds[0] is Kind.FREE
+        before_text = takewhile(lambda kind: kind is not Kind.FREE, kinds)
+        self._text_hides_rows = not set(before_text) & set(TELLING)
         self._previous: _Open | None = None
         self._pending: list[_Pending] = []
         self._size = 0
@@ -121,7 +127,7 @@ class Joiner:
         if fields is not None:
             yield from self._take(Row(line.number, fields, "" if line.sound else _problem(line)))
             return
-        self._pending.append(_Pending(line, text))
+        self._pending.append(_Pending(line, text, self._layout.begins(text)))
         self._size += len(text)
         if len(self._pending) > MOST_LINES or self._size > MOST_BYTES:
             yield from self._give_up((yield from self._settle()))
@@ -156,8 +162,7 @@ class Joiner:
             row = Row(before[0].line.number, [first, *row.fields[1:]], _NEWLINE)
         else:
             yield from self._give_up(before)
-        yield from self._emit()
-        self._previous = _Open(row)
+        yield from self._open(row)
 
     def _emit(self) -> Iterator[Row | Unreadable]:
         if self._previous:
@@ -171,27 +176,30 @@ class Joiner:
         pending, self._pending, self._size = self._pending, [], 0
         place = 0
         while place < len(pending):
-            line, text = pending[place].line, pending[place].text
-            joined = self._join(pending, place)
-            if joined.row:
-                yield from self._emit()
-                self._previous = _Open(joined.row)
-            elif not text.strip():
+            this, step = pending[place], 1
+            if not this.text.strip():
                 self._pass_blank()
-            elif cut and place == len(pending) - 1 and self._is_cut(text):
+            elif (joined := self._join(pending, place)).row:
+                yield from self._open(joined.row)
+                step = joined.lines
+            elif cut and place == len(pending) - 1 and self._is_cut(this.text):
                 return pending[place:]
-            elif line.sound and (fields := self._layout.split(text)):
-                yield from self._emit()
-                self._previous = _Open(Row(line.number, fields))
-            elif self._continues(text):
-                self._extend(text)
+            elif this.line.sound and (fields := self._layout.split(this.text)):
+                yield from self._open(Row(this.line.number, fields))
+            elif self._continues(this):
+                end = place + (joined.lines if joined.goes_on else 1)
+                step = self._extend(pending[place:end])
             elif joined.goes_on:
                 return pending[place:]
             else:
                 yield from self._give_up(pending[place : place + joined.lines])
-                place += joined.lines - 1
-            place += joined.lines if joined.row else 1
+                step = joined.lines
+            place += step
         return []
+
+    def _open(self, row: Row | Unreadable) -> Iterator[Row | Unreadable]:
+        yield from self._emit()
+        self._previous = _Open(row)
 
     def _pass_blank(self) -> None:
         if self._previous:
@@ -202,19 +210,23 @@ class Joiner:
         walk.add(text)
         return walk.cut
 
-    def _continues(self, text: str) -> bool:
+    def _continues(self, this: _Pending) -> bool:
         """Whether a line belongs to the last column of the row before it."""
         return (
             self._grows
             and self._previous is not None
             and self._previous.size < MOST_BYTES
-            and not self._layout.begins(text)
-            and not self._layout.resembles(text)
+            and not this.begins
+            and not self._layout.resembles(this.text)
         )
 
-    def _extend(self, text: str) -> None:
-        if self._previous:
-            self._previous.extend(text)
+    def _extend(self, lines: Sequence[_Pending]) -> int:
+        """Add lines to the last column of the row before them; how many there were."""
+        for count, this in enumerate(lines):
+            if not self._previous or not self._continues(this):
+                return count
+            self._previous.extend(this.text)
+        return len(lines)
 
     def _give_up(self, lines: Sequence[_Pending]) -> Iterator[Row | Unreadable]:
         """One row that cannot be read, and one for each further line that resembles a row."""
@@ -223,7 +235,7 @@ class Joiner:
             if place == 0 or is_row:
                 yield from self._emit()
                 unreadable = Unreadable(pending.line.number, self._layout.why_not(pending.text))
-                if is_row or self._layout.begins(pending.text):
+                if is_row or pending.begins:
                     self._previous = _Open(unreadable)
                 else:
                     yield unreadable
@@ -232,12 +244,12 @@ class Joiner:
         """The shortest row that begins with the line at `start`."""
         walk, beginnings, place = self._layout.walk(), list[int](), start
         for place in range(start, len(pending)):
-            text = pending[place].text
-            if place > start and self._layout.begins(text):
+            this = pending[place]
+            if place > start and (this.begins or (this.line.sound and self._text_hides_rows)):
                 beginnings.append(place)
-                if pending[place].line.sound or len(beginnings) > _MOST_BEGINNINGS:
+                if this.line.sound or len(beginnings) > _MOST_BEGINNINGS:
                     break
-            walk.add(text)
+            walk.add(this.text)
             if walk.complete:
                 return self._judge(pending, start, place + 1, beginnings)
             if not walk.goes_on:
