@@ -21,7 +21,7 @@ from cedana_poc.errors import UserError
 from cedana_poc.nodes import Nodes, read_nodes
 from cedana_poc.pseudonyms import load_key
 from cedana_poc.sacct.load import Loaded, Progress, load
-from cedana_poc.sacct.typed import Filter
+from cedana_poc.sacct.wanted import Filter
 
 
 @dataclass(frozen=True, slots=True)

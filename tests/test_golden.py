@@ -235,7 +235,7 @@ def test_old_gres_beside_allocated_tres(tmp_path: Path) -> None:
     path.write_text("".join(f"{n:02}|{n}|{line[4:]}\n" for n, line in enumerate(lines, 10)))
     gpus = [run.gpus for run in analysed(path, columns=WITH_GRES).runs]
     assert [0, 1, 2, 16, 20, 128, 0, 1, 2, 32, 4, 4, 4, 0, 0, 2, 2, 2, 2, 2, 2, 2, 2, 2] == gpus
-    assert {"older copies": 23} == rows("23")["left_out"]
+    assert {"identical copies": 3, "older copies": 20} == rows("23")["left_out"]
 
 
 def test_an_exit_code_of_one_and_an_eligible_time_that_is_unknown() -> None:

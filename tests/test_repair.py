@@ -241,15 +241,6 @@ def test_rows_of_another_shape_are_not_joined_to_each_other() -> None:
     assert list(range(2, 22)) == unreadable_lines(data)
 
 
-def test_files_with_other_columns_appended_are_counted_row_by_row(tmp_path: Path) -> None:
-    other = tuple(column for column in MIDDLE if column not in ("account", "elapsed"))
-    more = [replace(job, id=job.id + 1000) for job in JOBS]
-    account = account_of(tmp_path / "f", d.delimited(JOBS, MIDDLE) + d.delimited(more, other))
-    assert len(JOBS) == account.runs
-    assert not account.readable
-    assert len(JOBS) + 3 <= account.left_out["unreadable"]
-
-
 def test_row_with_two_readings_is_counted_not_guessed() -> None:
     """With text on both sides of Partition, it may be `a`, `b` or `c`."""
     head = b"JobID|JobName|Partition|Comment|State|Elapsed\n"

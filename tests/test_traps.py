@@ -14,7 +14,7 @@ import pytest
 from traps import COLUMNS, Row, Run, Told, analysed, later, never, printed, row, step
 
 from cedana_poc.errors import UserError
-from cedana_poc.sacct.typed import Filter
+from cedana_poc.sacct.wanted import Filter
 
 pytestmark = pytest.mark.filterwarnings("error")
 
@@ -1011,3 +1011,15 @@ def test_every_run_has_hours(told: Told) -> None:
         return run.node_seconds is None
 
     assert [] == [run.job for run in told.runs if has_none(run)]
+
+
+def test_a_dependency_on_the_first_run_of_a_file_is_one(tmp_path: Path) -> None:
+    told_to_wait = repeat(
+        "2", "COMPLETED", "2026-03-02T10:00:00", submit="2026-03-02T08:30:00",
+        submitline="sbatch --dependency=afterany:1 fold.sh",
+    )  # fmt: skip
+    rows = [repeat("1", "TIMEOUT", "2026-03-02T08:00:00"), told_to_wait]
+    for order in (rows, rows[::-1]):
+        path = tmp_path / "two.psv"
+        path.write_text(printed(order))
+        assert 1 == analysed(path).document["repeats"]["certain"]

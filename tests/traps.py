@@ -14,7 +14,7 @@ from typing import Any
 
 from cedana_poc import analysis
 from cedana_poc.sacct.load import load
-from cedana_poc.sacct.typed import Filter
+from cedana_poc.sacct.wanted import Filter
 
 COLUMNS = tuple(
     "JobID JobIDRaw Cluster User Account Partition QOS State ExitCode Submit Start End Elapsed "

@@ -194,9 +194,11 @@ class _Delimited:
 
     def resembles(self, text: str) -> bool:
         pieces = text.split(self.delimiter)
+        has_state = self.holds_a_state(text)
+        clocks = sum(map(bool, map(_CLOCK.fullmatch, pieces)))
         if 2 * len(pieces) < len(self.kinds):
-            return False
-        return self.holds_a_state(text) or sum(map(bool, map(_CLOCK.fullmatch, pieces))) > 2
+            return has_state and clocks > 0
+        return has_state or clocks > 2
 
     def why_not(self, text: str) -> str:
         pieces = text.removesuffix(self.delimiter if self.trailing else "").split(self.delimiter)
@@ -204,8 +206,10 @@ class _Delimited:
             return f"{len(pieces)} fields, {len(self.kinds)} columns"
         if len(pieces) > len(self.kinds):
             return f"{len(pieces)} fields, {len(self.kinds)} columns, more than one way to cut them"
-        odd = [i for i, kind in enumerate(self.kinds, 1) if not well_formed(kind, pieces[i - 1])]
-        return f"column {odd[0]} holds what sacct does not print there" if odd else "not a row"
+        for number, (kind, piece) in enumerate(zip(self.kinds, pieces, strict=True), start=1):
+            if not well_formed(kind, piece):
+                return f"{piece[:40]!r} in column {number} is no {kind.value}"
+        return "not a row"
 
     def after(self, columns: int, piece: str) -> int:
         """The columns that `piece` may stand in, if the piece before it stood in `columns`."""

@@ -33,7 +33,7 @@ _DAY = r"\d{1,2}[/.]\d{1,2}[/.]\d{2,4}"
 _MANGLED = {
     name: re.compile(pattern, re.ASCII | re.IGNORECASE)
     for pattern, names in {
-        _NUMBER: "jobid jobidraw",
+        _NUMBER: "jobid jobidraw timelimitraw nnodes allocnodes ncpus alloccpus",
         rf"{_NUMBER}|{_DAY}.*|\d+:\d\d:\d\d [AP]M|\d+[.,]\d{{4,}}": "elapsed timelimit elapsedraw",
         rf"{_NUMBER}|{_DAY}( .*)?|\d{{5}}[.,]\d+|#+": "submit start end",
     }.items()
@@ -168,6 +168,25 @@ def _headed(lines: list[bytes], start: int, crlf: bool) -> Dialect | None:
         crlf,
         start + len(lines[0]) + 1,
         header=lines[0].rstrip(b"\r"),
+    )
+
+
+def header_names(printed: Sequence[str]) -> tuple[str, ...] | None:
+    """The canonical names that a line of fields holds, if it holds nothing but names of fields."""
+    if printed and printed[-1] == "":
+        printed = printed[:-1]
+    if len(printed) < 2 or canonical(printed[0]) not in KINDS:
+        return None
+    names = tuple(map(canonical, printed))
+    return names if all(name in KINDS for name in names) else None
+
+
+def other_header(number: int, where: str) -> UserError:
+    """The error for a header with other columns in the midst of a file."""
+    return UserError(
+        f"line {number:,} is the header of another export, with other columns",
+        where=where,
+        hint=f"put what begins there into a file of its own (tail -n +{number}), and give both",
     )
 
 

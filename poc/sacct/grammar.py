@@ -84,7 +84,7 @@ PATTERNS: dict[Kind, re.Pattern[str]] = {
         Kind.STATE: rf"({'|'.join(STATES)}|[A-Z][A-Z_]*\+)( by \S+)?",
         Kind.TIME: rf"Unknown|None|N/A|INVALID|{CALENDAR}|\d{{1,11}}",
         Kind.DURATION: r"(\d+-)?\d+:\d\d(:\d\d)?(\.\d+)?|\d+|INVALID|UNLIMITED|Partition_Limit",
-        Kind.INTEGER: r"\d+(\.\d+)?[KMGTP]?",
+        Kind.INTEGER: r"\d+|\d+(\.\d+)?[KMGTP]",
         Kind.EXIT: r"\d+:\d+",
         Kind.TRES: rf"{_ITEM}(,{_ITEM})*+",
         Kind.NODES: rf"None assigned|\((null|unknown)\)|[\w.\-]*+{_BRACKETS}"

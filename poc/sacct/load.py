@@ -15,11 +15,12 @@ import duckdb
 from cedana_poc.errors import UserError
 from cedana_poc.sacct import records, sacctjson
 from cedana_poc.sacct.account import FIRST_FEW, Account, Input, Remark
-from cedana_poc.sacct.dialect import Dialect, sniff
-from cedana_poc.sacct.repair import MOST_LINES, Joiner, Line, Row, Unreadable
+from cedana_poc.sacct.dialect import Dialect, header_names, other_header, sniff
+from cedana_poc.sacct.grammar import kind_of
+from cedana_poc.sacct.repair import MOST_LINES, Joiner, Line, Row, Unreadable, cut_off
 from cedana_poc.sacct.scan import STEP_DELIMITER, Scanner
 from cedana_poc.sacct.source import Source, blocks
-from cedana_poc.sacct.typed import Filter
+from cedana_poc.sacct.wanted import Filter
 from cedana_poc.sacct.writer import Writer
 
 MEMORY_LIMIT = "230MB"
@@ -67,7 +68,7 @@ def load(
         paths: files; overlapping days are recognised.
         columns: names of the columns of files without a header.
         zone: IANA name of the zone that local times are in.
-        wanted: which ended records to keep; the others are left out by name.
+        wanted: which runs to keep; the others are left out by name.
         node_set_size: tells the size of the nodes in a node list, for node-equivalent hours.
         detail: with account, QOS, eligible time, exit code and memory.
 
@@ -77,19 +78,18 @@ def load(
     files = list(paths)
     with tempfile.TemporaryDirectory(prefix="cedana-poc-") as name:
         scratch = Path(name)
-        settings = _Settings(
-            tuple(columns), zone, wanted or Filter(), detail or bool(node_set_size)
-        )
+        settings = _Settings(tuple(columns), zone, detail or bool(node_set_size))
         careful = not all(path.is_file() for path in files)
         connection, account = _read_all(files, scratch, settings, careful, progress)
         try:
             if not careful and records.unreadable(connection, 1):
                 connection.close()
                 connection, account = _read_all(files, scratch, settings, True, progress)
-            has = frozenset(name for file in account.inputs for name in file.columns)
-            records.make_runs(connection, has, node_set_size)
+            each = [frozenset(file.columns) for file in account.inputs]
+            records.make_runs(connection, each, wanted or Filter(), node_set_size)
+            _refuse_shifted(connection, account.inputs)
             _settle(connection, account)
-            yield Loaded(connection, scratch, account, has, zone)
+            yield Loaded(connection, scratch, account, frozenset().union(*each), zone)
         finally:
             connection.close()
 
@@ -98,7 +98,6 @@ def load(
 class _Settings:
     columns: tuple[str, ...]
     zone: str | None
-    wanted: Filter
     detail: bool
 
 
@@ -124,6 +123,26 @@ def _read_all(
         connection.close()
         raise
     return connection, account
+
+
+def _refuse_shifted(connection: duckdb.DuckDBPyConnection, inputs: Sequence[Input]) -> None:
+    """Refuse local times that other files, which know the zone, show to be read in a wrong one.
+
+    Raises:
+        UserError: the same jobs are in both, and would be counted twice.
+    """
+    fields = [frozenset(file.columns) for file in inputs]
+    local = [place for place, file in enumerate(inputs) if file.local_times]
+    if not 0 < len(local) < len(inputs) or not all({"submit", "start"} <= has for has in fields):
+        return
+    if found := records.shifted(connection, fields, local):
+        ours, other, seconds, jobs = found
+        raise UserError(
+            f"{jobs:,} jobs that {inputs[other].path} has too are {abs(seconds) / 3600:g} h "
+            f"{'later' if seconds > 0 else 'earlier'} in its local times",
+            where=inputs[ours].path,
+            hint="give the zone of the cluster with --timezone, such as Europe/Helsinki",
+        )
 
 
 def _settle(connection: duckdb.DuckDBPyConnection, account: Account) -> None:
@@ -195,7 +214,6 @@ class _Reader:
             delimiter=_one_byte(dialect.delimiter) if dialect.delimiter else "",
             trailing=dialect.trailing,
             zone=self._settings.zone,
-            wanted=self._settings.wanted,
             detail=self._settings.detail,
         )
 
@@ -217,7 +235,7 @@ class _Reader:
         old, new = dialect.delimiter.encode(), _one_byte(dialect.delimiter).encode()
         header = dialect.header.replace(old, new)
         dialect = replace(dialect, delimiter=new.decode(), header=header)
-        scan, join = Scanner(dialect, careful=self._careful), Joiner(dialect)
+        scan, join = Scanner(dialect, careful=self._careful), Joiner(dialect, str(source.path))
         take = _RowTaker(self._account, str(source.path), dialect.columns, writer)
         line, previous = 1 + dialect.lines_skipped, 0
         for block in _skipped(stream, dialect.skip):
@@ -240,7 +258,7 @@ class _Reader:
     def _read_fixed(
         self, source: Source, dialect: Dialect, stream: Iterator[memoryview], writer: Writer
     ) -> None:
-        join = Joiner(dialect)
+        join = Joiner(dialect, str(source.path))
         take = _RowTaker(self._account, str(source.path), dialect.columns, writer)
         number = dialect.lines_skipped
         for block in _skipped(stream, dialect.skip):
@@ -263,21 +281,20 @@ class _Reader:
         reader = csv.reader(lines, delimiter=dialect.delimiter)
         skipped, before = dialect.lines_skipped, 0
         header = next(csv.reader([dialect.header.decode("utf-8", "replace")], reader.dialect), [])
-        damaged: Unreadable | None = None
+        latest: Row | Unreadable | None = None
         try:
             for fields in reader:
                 number, before = skipped + before + 1, reader.line_num
                 if reader.line_num - number > MOST_LINES:
                     raise csv.Error("a quote is opened and not closed")
                 fields = fields[:-1] if dialect.trailing and fields[-1:] == [""] else fields
-                if damaged and fields:
-                    take(damaged)
-                    damaged = None
-                if fields and len(fields) != len(dialect.columns):
-                    problem = f"{len(fields)} fields, {len(dialect.columns)} columns"
-                    damaged = Unreadable(number, problem)
-                elif fields and fields != header:
-                    take(Row(number, fields))
+                if not fields or fields == header:
+                    continue
+                if header_names(fields) not in (None, dialect.columns):
+                    raise other_header(number, str(source.path))
+                if latest:
+                    take(latest)
+                latest = _cut_into(dialect.columns, number, fields)
                 self._progress(str(source.path), source.bytes_read, self._account.rows_in)
         except csv.Error as error:
             raise UserError(
@@ -285,9 +302,11 @@ class _Reader:
                 where=str(source.path),
                 hint="export with sacct -P, which has no quotes",
             ) from error
-        if damaged:
-            cut = source.unterminated or source.truncated
-            take(replace(damaged, last=True) if cut else damaged)
+        cut = source.unterminated or source.truncated
+        if isinstance(latest, Row):
+            take(cut_off(latest, kind_of(dialect.columns[-1])) if cut else latest)
+        elif latest:
+            take(replace(latest, last=cut))
 
     def _read_json(self, source: Source, stream: Iterator[memoryview], writer: Writer) -> None:
         path = str(source.path)
@@ -356,6 +375,12 @@ class _RowTaker:
         for index in self._cut:
             if fields[index].endswith("+"):
                 self._account.truncated[self._columns[index]] += 1
+
+
+def _cut_into(columns: Sequence[str], number: int, fields: list[str]) -> Row | Unreadable:
+    if len(fields) == len(columns):
+        return Row(number, fields)
+    return Unreadable(number, f"{len(fields)} fields, {len(columns)} columns")
 
 
 def _one_byte(delimiter: str) -> str:

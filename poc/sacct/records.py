@@ -7,11 +7,13 @@ of RESIZING records of one job whose End is the next Start, or all components of
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 
 import duckdb
 
 from cedana_poc.sacct.typed import MACROS, types
+from cedana_poc.sacct.wanted import Filter, why_not_wanted
 
 _TABLES = """
 CREATE TABLE records (
@@ -30,9 +32,28 @@ CREATE VIEW kept AS
 SELECT rowid AS r, * EXCLUDE (reason, problem) FROM records WHERE reason IS NULL;
 """
 
-_COMPARED = (
-    'cluster, id, submit, start, "end", state, elapsed, wall, nodes, cpus, gpus, billing, '
-    'partition, "user", account, exit_code, name'
+_FROM: Mapping[str, str] = {
+    "cluster": "cluster",
+    "submit": "submit",
+    "start": "start",
+    '"end"': "end",
+    "state": "state",
+    "elapsed": "elapsed elapsedraw end",
+    "wall": "timelimit timelimitraw",
+    "nodes": "nnodes allocnodes alloctres",
+    "cpus": "ncpus alloccpus alloctres",
+    "gpus": "alloctres allocgres reqgres",
+    "billing": "alloctres",
+    "partition": "partition",
+    '"user"': "user",
+    "account": "account",
+    "exit_code": "exitcode",
+    "name": "jobname",
+}
+"""What two copies of a record have in common, and the fields of which a file needs one for it."""
+
+_RICHNESS = " + ".join(
+    f"({name} IS NOT NULL)::INTEGER" for name in (*_FROM, "id", "submit_line", "work_dir")
 )
 
 _REPEATED_KEYS = """
@@ -41,17 +62,17 @@ SELECT h FROM (SELECT hash({key}) AS h FROM kept WHERE id IS NOT NULL AND NOT tr
 GROUP BY h HAVING count(*) > 1
 """
 
-_COPIES = f"""
+_COPIES = """
 INSERT INTO copies
 WITH candidates AS (
   SELECT * FROM kept
-  WHERE id IS NOT NULL AND NOT truncated AND hash({{key}}) IN (FROM repeated_keys)
+  WHERE id IS NOT NULL AND NOT truncated AND hash({key}) IN (FROM repeated_keys)
 ), ranked AS (
-  SELECT r, hash({_COMPARED}) AS content,
-    first_value(hash({_COMPARED})) OVER same AS newest, row_number() OVER same AS place
+  SELECT r, hash({compared}) AS content,
+    first_value(hash({compared})) OVER same AS newest, row_number() OVER same AS place
   FROM candidates
-  WINDOW same AS (PARTITION BY {{key}}
-    ORDER BY "end" DESC NULLS LAST, elapsed DESC, hash({_COMPARED}),
+  WINDOW same AS (PARTITION BY {key}
+    ORDER BY "end" DESC NULLS LAST, elapsed DESC, {richness} DESC, hash({compared}),
     submit_line NULLS LAST, work_dir NULLS LAST)
 )
 SELECT r, if(content = newest, 'identical copies', 'older copies') FROM ranked WHERE place > 1
@@ -66,22 +87,22 @@ WITH candidates AS (
     AND (contains(job, '+') OR id IN (SELECT id FROM kept WHERE state = 'RESIZING'))
 ), het AS (
   SELECT r, 'het' AS kind, nth AS place,
-    first_value(r) OVER (PARTITION BY cluster, leader, submit ORDER BY nth, r) AS run
+    first_value(r) OVER (PARTITION BY {owner} leader, submit ORDER BY nth, r) AS run
   FROM candidates WHERE nth IS NOT NULL
 ), resized AS (
   SELECT r, cluster, id, start,
     coalesce(lag(state) OVER job = 'RESIZING' AND lag("end") OVER job = start, false) AS goes_on
   FROM candidates WHERE nth IS NULL
-  WINDOW job AS (PARTITION BY cluster, id ORDER BY start, "end")
+  WINDOW job AS (PARTITION BY {owner} id ORDER BY start, "end")
 ), chains AS (
   SELECT r, cluster, id, start,
-    sum((NOT goes_on)::INTEGER) OVER (PARTITION BY cluster, id ORDER BY start, r) AS chain
+    sum((NOT goes_on)::INTEGER) OVER (PARTITION BY {owner} id ORDER BY start, r) AS chain
   FROM resized
 )
 SELECT r, kind, place, run FROM het
 UNION ALL
 SELECT r, 'resized', start,
-  last_value(r) OVER (PARTITION BY cluster, id, chain ORDER BY start, r
+  last_value(r) OVER (PARTITION BY {owner} id, chain ORDER BY start, r
     ROWS BETWEEN UNBOUNDED PRECEDING AND UNBOUNDED FOLLOWING)
 FROM chains
 """
@@ -121,9 +142,18 @@ FROM parts JOIN run_groups USING (r) GROUP BY run
 """
 
 _RUNS = """
-CREATE VIEW runs AS
+CREATE VIEW every_run AS
 SELECT r AS run, 1 AS records, parts.* EXCLUDE (r) FROM parts {without}
 """
+
+_SHIFTED = """
+SELECT a.file, b.file, a.start - b.start AS shift, count(*) AS jobs
+FROM kept AS a JOIN kept AS b ON a.{id} = b.{id} AND a.elapsed = b.elapsed AND a.state = b.state
+WHERE a.file IN ({ours}) AND b.file NOT IN ({ours}) AND a.submit - b.submit = a.start - b.start
+  AND shift <> 0 AND shift % 900 = 0 AND abs(shift) <= 54000
+GROUP BY ALL ORDER BY jobs DESC, a.file, b.file, shift LIMIT 1
+"""
+"""Time zones differ by quarters of an hour, and by 15 hours at the most with a summer time."""
 
 _OF_REPRESENTATIVE = (
     "job id truncated cluster user account partition qos reservation state exit_code wall no_wall "
@@ -155,23 +185,26 @@ def connect(scratch: str, memory_limit: str) -> duckdb.DuckDBPyConnection:
 
 
 def make_runs(
-    connection: duckdb.DuckDBPyConnection, columns: Iterable[str], size: NodeSetSize | None
+    connection: duckdb.DuckDBPyConnection,
+    files: Sequence[AbstractSet[str]],
+    wanted: Filter,
+    size: NodeSetSize | None,
 ) -> None:
-    """Fill `copies` from `records` and make view `runs`.
+    """Fill `copies` from `records` and make the views `every_run` and `runs`, those wanted.
 
     A run is known by the number of its representative record: the only one, the last of a chain,
     or the leader of a het job.
 
     Args:
-        columns: canonical names that at least one file has.
+        files: the canonical names of the fields of each file.
         size: tells the size of the nodes in a node list.
     """
-    key = "cluster, id, submit, start" if {"submit", "start"} & set(columns) else _COMPARED
+    key, compared = _key(files), ", ".join(_common(files))
     connection.execute(_REPEATED_KEYS.format(key=key))
     if _count(connection, "repeated_keys"):
-        connection.execute(_COPIES.format(key=key))
+        connection.execute(_COPIES.format(key=key, compared=compared, richness=_RICHNESS))
     _make_parts(connection, size)
-    connection.execute(_GROUPS)
+    connection.execute(_GROUPS.format(owner="cluster, " if "cluster" in _common(files) else ""))
     without = []
     if _count(connection, "copies"):
         without.append("r NOT IN (SELECT r FROM copies)")
@@ -182,6 +215,49 @@ def make_runs(
     if _count(connection, "run_groups"):
         runs += "UNION ALL BY NAME SELECT * FROM merged"
     connection.execute(runs)
+    connection.execute(
+        f"CREATE VIEW asked AS SELECT *, {why_not_wanted(wanted)} AS not_wanted FROM every_run"
+    )
+    connection.execute(
+        "CREATE VIEW runs AS SELECT * EXCLUDE (not_wanted) FROM asked WHERE not_wanted IS NULL"
+    )
+
+
+def _common(files: Sequence[AbstractSet[str]]) -> list[str]:
+    """The compared columns that every file has something for."""
+    return [
+        column
+        for column, fields in _FROM.items()
+        if all(not file.isdisjoint(fields.split()) for file in files)
+    ]
+
+
+def _id(files: Sequence[AbstractSet[str]]) -> str:
+    """The job id that all files print in the same form: of `7_1`, JobID is that, JobIDRaw 8."""
+    raw = ["jobidraw" in file for file in files]
+    return "id" if all(raw) or not any(raw) else "job"
+
+
+def _key(files: Sequence[AbstractSet[str]]) -> str:
+    """What tells records apart, of what every file says: a copy may come from another export."""
+    common = _common(files)
+    names = ("cluster", "submit", "start") if {"submit", "start"} & set(common) else common
+    return ", ".join([_id(files), *(name for name in names if name in common)])
+
+
+def shifted(
+    connection: duckdb.DuckDBPyConnection, files: Sequence[AbstractSet[str]], ours: Sequence[int]
+) -> tuple[int, int, int, int] | None:
+    """Whether the clock of some files is off: the same jobs, at times shifted by whole quarters.
+
+    Args:
+        ours: places of the files whose clock is in doubt.
+
+    Returns:
+        (file of ours, other file, seconds ours is ahead, jobs); None if no job is in both so.
+    """
+    sql = _SHIFTED.format(id=_id(files), ours=", ".join(map(str, ours)))
+    return connection.execute(sql).fetchone()
 
 
 def _count(connection: duckdb.DuckDBPyConnection, table: str) -> int:
@@ -238,7 +314,8 @@ def left_out(connection: duckdb.DuckDBPyConnection) -> Counter[str]:
     counts = connection.execute(
         "SELECT reason, count(*) FROM "
         "(SELECT reason FROM records WHERE reason IS NOT NULL UNION ALL SELECT reason FROM copies) "
-        "GROUP BY reason"
+        "GROUP BY reason UNION ALL SELECT not_wanted, sum(records)::BIGINT FROM asked "
+        "WHERE not_wanted IS NOT NULL GROUP BY not_wanted"
     ).fetchall()
     return Counter(dict(counts))
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 
 from cedana_poc.sacct.align import TELLING, layout
-from cedana_poc.sacct.dialect import BOM, Dialect
+from cedana_poc.sacct.dialect import BOM, Dialect, header_names, other_header
 from cedana_poc.sacct.grammar import Kind
 
 MOST_LINES = 20_000
@@ -24,6 +24,12 @@ _MOST_BEGINNINGS = 8
 """A row that holds more lines that look like the beginning of one is none."""
 
 _NEWLINE = "newline in a text column"
+
+_MESSAGE = re.compile(r"(sacct|slurm\w*): ")
+"""How messages begin that sacct writes beside its rows."""
+
+_WHOLE = re.compile(r"(\d+-)?\d\d:\d\d:\d\d|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d", re.ASCII)
+"""Values whose form tells that nothing is missing at their end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,19 +99,39 @@ class _Joined:
     goes_on: bool = False
 
 
+def cut_off(last: Row | Unreadable, kind: Kind) -> Row | Unreadable:
+    """The last row of a file that ends without a newline: a number in it may lack its end.
+
+    Args:
+        kind: of the last column.
+    """
+    if isinstance(last, Unreadable):
+        return last
+    value = last.fields[-1]
+    if kind in (Kind.FREE, Kind.STATE, Kind.EXIT) or _WHOLE.fullmatch(value):
+        return last
+    return Unreadable(last.number, "the last row may be cut off: no newline after it", last=True)
+
+
 class Joiner:
     """Turns a stream of lines that need a look into logical rows.
 
     Feed it lines in file order; call `gap` where well-formed lines were passed over, and
     `finish` at the end of the file. Each call yields the rows and unreadable lines that are
     settled by then.
+
+    Args:
+        where: the file's name, for error messages.
     """
 
-    def __init__(self, dialect: Dialect) -> None:
+    def __init__(self, dialect: Dialect, where: str = "") -> None:
         self._layout = layout(dialect)
+        self._dialect = dialect
+        self._where = where
         self._header = dialect.header
         self._fixed = dialect.shape == "fixed"
         kinds = self._layout.kinds
+        self._closed = dialect.trailing and not self._fixed
         self._grows = kinds[-1] is Kind.FREE and not self._fixed and not dialect.trailing
         self._text_first = kinds[0] is Kind.FREE
         before_text = takewhile(lambda kind: kind is not Kind.FREE, kinds)
@@ -115,17 +141,25 @@ class Joiner:
         self._size = 0
 
     def feed(self, line: Line) -> Iterator[Row | Unreadable]:
-        """Take the next line."""
+        """Take the next line.
+
+        Raises:
+            UserError: the line is a header with other columns.
+        """
         raw = line.raw.removesuffix(b"\r").removeprefix(BOM)
-        if self._repeats_header(raw):
+        text = raw.decode("utf-8", "surrogateescape" if self._fixed else "replace")
+        if self._repeats_header(line.number, raw, text):
             yield from self.finish()
             return
-        text = raw.decode("utf-8", "surrogateescape" if self._fixed else "replace")
         fields = self._layout.parse(text)
         if fields is None and line.sound and not self._pending:
             fields = self._layout.split(text)
         if fields is not None:
             yield from self._take(Row(line.number, fields, "" if line.sound else _problem(line)))
+            return
+        if _MESSAGE.match(text):
+            yield from self.gap()
+            yield Unreadable(line.number, f"a message of sacct's: {text[:100]}")
             return
         self._pending.append(_Pending(line, text, self._layout.begins(text)))
         self._size += len(text)
@@ -144,15 +178,22 @@ class Joiner:
             cut: the last line has no newline, so that it may itself be cut off.
         """
         unfinished = yield from self._settle(cut=cut)
+        if cut and not unfinished and not self._closed and self._previous:
+            self._previous.row = cut_off(self._previous.row, self._layout.kinds[-1])
         yield from self._emit()
         if unfinished:
             yield Unreadable(unfinished[0].line.number, "the last row is cut off", last=True)
 
-    def _repeats_header(self, raw: bytes) -> bool:
+    def _repeats_header(self, number: int, raw: bytes, text: str) -> bool:
         """Whether a line is the header again, where one file was appended to another."""
         if self._fixed and re.fullmatch(rb"-[- ]*", raw):
             return True
-        return raw == self._header != b""
+        if raw == self._header != b"":
+            return True
+        names = header_names(text.split(self._dialect.delimiter or None))
+        if names and names != self._dialect.columns:
+            raise other_header(number, self._where)
+        return names is not None
 
     def _take(self, row: Row) -> Iterator[Row | Unreadable]:
         """A whole row; open lines before it may be text of its first column."""

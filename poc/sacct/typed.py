@@ -8,7 +8,6 @@ clock's reading taken as UTC, good for order and length but not for comparison w
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from cedana_poc.sacct.grammar import CODES, ENDED, NOT_ENDED, STATES, base_state
 
@@ -33,7 +32,10 @@ CREATE MACRO scaled(x, base) AS
   END;
 CREATE MACRO either(x, y) AS CASE WHEN x IS NOT NULL THEN x ELSE y END;
 CREATE MACRO whole(x) AS
-  either(try_cast(x AS BIGINT), round(scaled(x, 1024))::BIGINT);
+  CASE
+    WHEN NOT contains(x, '.') AND try_cast(x AS BIGINT) IS NOT NULL THEN try_cast(x AS BIGINT)
+    WHEN regexp_full_match(x, '[\d.]+[KMGTP]') THEN round(scaled(x, 1024))::BIGINT
+  END;
 CREATE MACRO mebibytes(x) AS
   CASE
     WHEN ends_with(x, 'M') THEN try_cast(x[:-2] AS DOUBLE)
@@ -82,20 +84,6 @@ TEXT = tuple(
 """The fields that are read; others in a file are passed over."""
 
 
-@dataclass(frozen=True, slots=True)
-class Filter:
-    """Which records to keep, by End (seconds since 1970) and partition.
-
-    Attributes:
-        since, until: End in [since, until).
-        partitions: any of them; empty for all.
-    """
-
-    since: int | None = None
-    until: int | None = None
-    partitions: tuple[str, ...] = ()
-
-
 def types() -> str:
     """SQL: ENUM types of the states as sacct prints them; a cast to them is a quick look-up."""
     every, ended = (", ".join(map(literal, sorted(words))) for words in (STATES, ENDED))
@@ -119,17 +107,44 @@ SCAFFOLD = (
     "is_block",
     "start_text",
     "end_text",
+    "submit_text",
     "elapsed_text",
+    "wall_text",
+    "nodes_text",
+    "cpus_text",
+    "tres_text",
     "nowhere",
 )
 """Columns that only serve `reason` and `PROBLEM`, and are not kept."""
 
-PROBLEM = """CASE
-  WHEN reason <> 'unreadable' THEN NULL
-  WHEN state IS NULL THEN concat('State ', word, ' is none of Slurm''s')
-  WHEN elapsed IS NULL AND elapsed_text IS NOT NULL
-    THEN concat('Elapsed ', elapsed_text, ' is no duration')
-  ELSE concat('Start ', start_text, ' or End ', end_text, ' is no time') END"""
+_NOT_READ = {
+    "State": ("state IS NULL", "word", "is none of Slurm's"),
+    "Start": ("start IS NULL AND start_text <> '0'", "start_text", "is no time"),
+    "End": ("\"end\" IS NULL AND end_text <> '0'", "end_text", "is no time"),
+    "Submit": ("submit IS NULL AND submit_text <> '0'", "submit_text", "is no time"),
+    "Elapsed": (
+        "elapsed IS NULL AND elapsed_text IS NOT NULL",
+        "elapsed_text",
+        "is no duration",
+    ),
+    "Timelimit": (
+        "wall IS NULL AND wall_text IS NOT NULL AND NOT no_wall",
+        "wall_text",
+        "is no time limit",
+    ),
+    "NNodes": ("nodes IS NULL AND nodes_text IS NOT NULL", "nodes_text", "is no number"),
+    "NCPUS": ("cpus IS NULL AND cpus_text IS NOT NULL", "cpus_text", "is no number"),
+    "AllocTRES": ("tres_text <> '' AND NOT contains(tres_text, '=')", "tres_text", "is no list"),
+    "JobID": ("job IS NOT NULL AND NOT starts_with_digit(job)", "job", "is no job id"),
+}
+"""Field -> what is true of a value that sacct cannot have printed, the value, and what to say."""
+
+PROBLEM = "CASE WHEN reason <> 'unreadable' THEN NULL {} END".format(
+    " ".join(
+        f"WHEN {wrong} THEN concat('{field} ', {value}, ' {saying.replace(chr(39), chr(39) * 2)}')"
+        for field, (wrong, value, saying) in _NOT_READ.items()
+    )
+)
 """SQL: what is wrong with a row that is unreadable."""
 
 
@@ -155,30 +170,17 @@ def typed_columns(
     return ", ".join(f"{sql} AS {_quoted(name)}" for name, sql in typed.items())
 
 
-def reason(columns: Sequence[str], wanted: Filter) -> str:
-    """SQL: why a row is no ended run that was asked for; NULL for one that is."""
+def reason(columns: Sequence[str]) -> str:
+    """SQL: why a row is no ended record; NULL for one that is."""
     cases = [
         ("is_step", "steps"),
         ("is_block", "array blocks"),
-        ("state IS NULL", "unreadable"),
-        ("start IS NULL AND start_text <> '0'", "unreadable"),
-        ("\"end\" IS NULL AND end_text <> '0'", "unreadable"),
-        ("elapsed IS NULL AND elapsed_text IS NOT NULL", "unreadable"),
-        ("job IS NOT NULL AND NOT starts_with_digit(job)", "unreadable"),
+        *((wrong, "unreadable") for wrong, _, _ in _NOT_READ.values()),
         ("try_cast(state AS ended_state) IS NULL", None),
         (_never_started(columns), "never started"),
         ("elapsed IS NULL", "no elapsed time"),
         ('truncated AND "user" IS NULL AND partition IS NULL', "truncated id"),
     ]
-    if wanted.partitions:
-        names = ", ".join(literal(name) for name in wanted.partitions)
-        cases.append((f"partition IS NULL OR partition NOT IN ({names})", "other partition"))
-    if wanted.since is not None or wanted.until is not None:
-        cases.append(('"end" IS NULL', "no end time"))
-    if wanted.since is not None:
-        cases.append((f'"end" < {wanted.since}', "before --since"))
-    if wanted.until is not None:
-        cases.append((f'"end" >= {wanted.until}', "after --until"))
     branches = " ".join(
         f"WHEN {condition} THEN {literal(name) if name else _not_ended()}"
         for condition, name in cases
@@ -196,10 +198,17 @@ def _quoted(name: str) -> str:
 
 
 _JOB = "coalesce(given(jobid), given(jobidraw))"
+_NODES_TEXT = "coalesce(given(nnodes), given(allocnodes))"
 _NODES = (
-    "either(whole(nnodes), either(whole(allocnodes), try_cast(tres(alloctres, 'node') AS BIGINT)))"
+    f"CASE WHEN {_NODES_TEXT} IS NOT NULL THEN whole({_NODES_TEXT}) "
+    "ELSE try_cast(tres(alloctres, 'node') AS BIGINT) END"
 )
-_CPUS = "either(whole(ncpus), try_cast(tres(alloctres, 'cpu') AS BIGINT))"
+_CPUS = (
+    "CASE WHEN given(ncpus) IS NOT NULL THEN whole(given(ncpus)) "
+    "ELSE try_cast(tres(alloctres, 'cpu') AS BIGINT) END"
+)
+_ELAPSED = "coalesce(given(elapsedraw), given(elapsed))"
+_WALL = "coalesce(given(timelimitraw), given(timelimit))"
 _GRES = "coalesce(given(allocgres), given(reqgres))"
 
 
@@ -220,11 +229,16 @@ def _typed(zone: str | None) -> Mapping[str, str]:
         "end": end,
         "start_text": "given(start)",
         "end_text": 'given("end")',
-        "elapsed_text": "coalesce(given(elapsedraw), given(elapsed))",
-        "elapsed": f"either({given_seconds}, {end} - {start} - coalesce(duration(suspended), 0))",
+        "submit_text": "given(submit)",
+        "elapsed_text": _ELAPSED,
+        "wall_text": _WALL,
+        "nodes_text": _NODES_TEXT,
+        "cpus_text": "given(ncpus)",
+        "tres_text": "given(alloctres)",
+        "elapsed": f"CASE WHEN {_ELAPSED} IS NOT NULL THEN {given_seconds} "
+        f"ELSE {end} - {start} - coalesce(duration(suspended), 0) END",
         "wall": "either(try_cast(timelimitraw AS BIGINT) * 60, duration(given(timelimit)))",
-        "no_wall": "coalesce(given(timelimitraw), given(timelimit)) "
-        "IN ('UNLIMITED', 'Partition_Limit')",
+        "no_wall": f"{_WALL} IN ('UNLIMITED', 'Partition_Limit')",
         "nodes": _NODES,
         "cpus": _CPUS,
         "gpus": f"""CASE

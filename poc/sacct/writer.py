@@ -16,7 +16,6 @@ from cedana_poc.sacct.scan import STEP_DELIMITER
 from cedana_poc.sacct.typed import (
     PROBLEM,
     SCAFFOLD,
-    Filter,
     literal,
     reason,
     text_columns,
@@ -83,14 +82,13 @@ class Writer:
         delimiter: str,
         trailing: bool,
         zone: str | None,
-        wanted: Filter,
         detail: bool,
     ) -> None:
         self._connection = connection.cursor()
         typed = typed_columns(columns, zone, detail=detail, fixed_width=not delimiter)
         self._records = (
             f"INSERT INTO records BY NAME SELECT * EXCLUDE ({', '.join(SCAFFOLD)}), "
-            f"{PROBLEM} AS problem FROM (SELECT *, {reason(columns, wanted)} AS reason "
+            f"{PROBLEM} AS problem FROM (SELECT *, {reason(columns)} AS reason "
             f"FROM (SELECT {file} AS file, {typed} "
             f"FROM (SELECT {text_columns(columns)} FROM {{rows}})))"
         )
