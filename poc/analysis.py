@@ -24,6 +24,7 @@ from cedana_poc.exposure import (
     shares,
     wall_ended,
 )
+from cedana_poc.moments import iso
 from cedana_poc.nodes import Nodes
 from cedana_poc.pseudonyms import pseudonyms
 from cedana_poc.sacct.load import Loaded
@@ -163,15 +164,7 @@ class _Analysis:
         return UNKNOWN if name is None else self._shown[name]
 
     def _iso(self, seconds: int | None) -> str:
-        """A stamp with its offset, or without one where the zone of the input is not known."""
-        if seconds is None:
-            return UNKNOWN
-        stamp = datetime.fromtimestamp(seconds, UTC)
-        if self._loaded.zone:
-            return stamp.astimezone(ZoneInfo(self._loaded.zone)).isoformat()
-        if any(file.local_times for file in self._loaded.account.inputs):
-            return stamp.replace(tzinfo=None).isoformat()
-        return stamp.isoformat()
+        return UNKNOWN if seconds is None else iso(self._loaded, seconds)
 
     def _period(self) -> tuple[Any, Any]:
         return self._query('SELECT min("end"), max("end") FROM runs')[0][:2]

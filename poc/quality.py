@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from cedana_poc import clipped
 from cedana_poc.exposure import HOURS, Exposure
+from cedana_poc.moments import iso
 from cedana_poc.sacct.load import Loaded
 
 Check = dict[str, str]
@@ -34,11 +36,11 @@ def checks(loaded: Loaded, exposure: Exposure) -> list[Check]:
     """All checks, each with its state: ok, note, warning, or unknown."""
     found: list[Check] = []
     for check in (
+        _clipped,
         _rows,
         _columns,
         _zone,
         _coverage,
-        _clipped,
         _requeues,
         _users,
         _truncated,
@@ -50,6 +52,12 @@ def checks(loaded: Loaded, exposure: Exposure) -> list[Check]:
 
 def _check(check: str, state: str, detail: str) -> Check:
     return {"check": check, "state": state, "detail": detail}
+
+
+def _first_few(names: list[str]) -> str:
+    """Names in a sentence: the first three, and how many more there are."""
+    more = len(names) - 3
+    return ", ".join(names[:3]) + (f" and {more:,} more" if more > 0 else "")
 
 
 def _value(loaded: Loaded, sql: str) -> tuple[Any, ...]:
@@ -123,19 +131,16 @@ def _coverage(loaded: Loaded, exposure: Exposure) -> Iterator[Check]:
 
 
 def _clipped(loaded: Loaded, exposure: Exposure) -> Iterator[Check]:
-    """`sacct -T` sets Start and End to the edges of the window."""
-    total, at_start, at_end = _value(
-        loaded,
-        "SELECT count(*), count(*) FILTER (start = (SELECT min(start) FROM runs)), "
-        'count(*) FILTER ("end" = (SELECT max("end") FROM runs)) FROM runs',
-    )
-    most = max(at_start, at_end)
-    if most >= 10 and most >= total * 0.005:
+    """`sacct -T` sets Start and End to the edges of the window; makes table `continuations`."""
+    cuts = clipped.find(loaded.connection)
+    if cuts:
+        seen = "were" if cuts.certain else "seem"
+        instants = _first_few([iso(loaded, instant) for instant in cuts.instants])
         yield _check(
             "window edges",
             "warning",
-            f"{most:,} runs start or end at exactly the first or last instant: sacct -T clips "
-            "times so; export without -T",
+            f"{cuts.runs:,} runs {seen} cut by sacct -T: no piece is as long as its run, so "
+            f"wall-ended runs are missed; export without -T; cut at {instants}",
         )
 
 
@@ -144,7 +149,8 @@ def _requeues(loaded: Loaded, exposure: Exposure) -> Iterator[Check]:
         return
     repeated, restarted = _value(
         loaded,
-        "SELECT (SELECT count(*) FROM (SELECT 1 FROM runs WHERE id IS NOT NULL "
+        "SELECT (SELECT count(*) FROM (SELECT 1 FROM runs "
+        "WHERE id IS NOT NULL AND run NOT IN (SELECT run FROM continuations) "
         "GROUP BY cluster, id HAVING count(*) > 1)), "
         "(SELECT count(*) FROM runs WHERE restarts > 0)",
     )
