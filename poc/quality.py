@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from cedana_poc import clipped
+from cedana_poc import capacity, clipped
 from cedana_poc.exposure import HOURS, Exposure
 from cedana_poc.moments import iso
+from cedana_poc.nodes import Nodes
 from cedana_poc.sacct.load import Loaded
 
 Check = dict[str, str]
@@ -32,8 +33,24 @@ TAKEN_AWAY = (
 """Fields of which one is needed, and what cannot be said, or less surely, without them."""
 
 
-def checks(loaded: Loaded, exposure: Exposure) -> list[Check]:
-    """All checks, each with its state: ok, note, warning, or unknown."""
+_NO_SIZE = """
+SELECT node_list, count(DISTINCT coalesce(run, r)) FROM kept LEFT JOIN run_groups USING (r)
+WHERE elapsed > 0 AND r NOT IN (SELECT r FROM copies)
+  AND node_list NOT IN (SELECT node_list FROM node_sets)
+GROUP BY node_list
+"""
+"""Node lists whose size is not known, and how many runs have them."""
+
+
+def checks(
+    loaded: Loaded, exposure: Exposure, nodes: Nodes | None, share_of_capacity: float | str
+) -> list[Check]:
+    """All checks, each with its state: ok, note, warning, or unknown.
+
+    Args:
+        nodes: the list that was given.
+        share_of_capacity: as computed, which may be above 1.
+    """
     found: list[Check] = []
     for check in (
         _clipped,
@@ -47,6 +64,9 @@ def checks(loaded: Loaded, exposure: Exposure) -> list[Check]:
         _units,
     ):
         found.extend(check(loaded, exposure))
+    if nodes:
+        found.extend(_nodes(loaded, exposure, nodes))
+    found.extend(_capacity(share_of_capacity))
     return found
 
 
@@ -192,12 +212,47 @@ def _truncated(loaded: Loaded, exposure: Exposure) -> Iterator[Check]:
 
 def _units(loaded: Loaded, exposure: Exposure) -> Iterator[Check]:
     for figure, column in HOURS.items():
-        missing = exposure.missing[column]
-        if not missing or figure == "node_equivalent_hours":
-            continue
-        unit = figure.replace("_", "-").replace("cpu", "CPU").replace("gpu", "GPU")
-        if figure in exposure.counted:
-            detail = f"{missing:,} runs lack what {unit} are made of: their sums are lower bounds"
-            yield _check("units", "warning", detail)
-        else:
-            yield _check("units", "unknown", f"{missing:,} runs lack what {unit} are made of")
+        if figure != "node_equivalent_hours":
+            yield from _unit(exposure, figure, exposure.missing[column])
+
+
+def _unit(exposure: Exposure, figure: str, missing: int) -> Iterator[Check]:
+    if not missing:
+        return
+    unit = figure.replace("_", "-").replace("cpu", "CPU").replace("gpu", "GPU")
+    if figure in exposure.counted:
+        detail = f"{missing:,} runs lack what {unit} are made of: their sums are lower bounds"
+        yield _check("units", "warning", detail)
+    else:
+        yield _check("units", "unknown", f"{missing:,} runs lack what {unit} are made of")
+
+
+def _nodes(loaded: Loaded, exposure: Exposure, nodes: Nodes) -> Iterator[Check]:
+    """Nodes that the list lacks, and runs whose size is not known for other reasons."""
+    figure = "node_equivalent_hours"
+    runs, names = 0, set[str]()
+    for node_list, count in loaded.connection.execute(_NO_SIZE).fetchall():
+        unlisted = nodes.unlisted(node_list)
+        names |= unlisted
+        runs += count if unlisted else 0
+    if names:
+        known = figure in exposure.counted
+        yield _check(
+            "nodes not listed",
+            "warning",
+            f"{runs:,} runs were on {len(names):,} nodes that the node list lacks: "
+            f"{_first_few(sorted(names))}; add them, retired ones too: until then "
+            f"node-equivalent hours {'are lower bounds' if known else 'are unknown'}",
+        )
+    yield from _unit(exposure, figure, exposure.missing[HOURS[figure]] - runs)
+
+
+def _capacity(share: float | str) -> Iterator[Check]:
+    if capacity.too_large(share):
+        yield _check(
+            "share of capacity",
+            "warning",
+            f"unknown: wall-ended runs held {share:,.1f} times what the listed nodes had; the node "
+            "list lacks nodes, or they are larger than it says, or runs shared them beyond their "
+            "size",
+        )
