@@ -9,6 +9,8 @@ from dataclasses import dataclass
 
 import duckdb
 
+from cedana_poc.walls import TOLERANCE
+
 MANY = 10
 """So many runs, submitted at as many times, do not start or end in one second by chance."""
 
@@ -35,7 +37,7 @@ SELECT run, job, start FROM ordered WHERE previous < start AND start <= stopped 
 
 _BEGUN = f"""
 SELECT start, count(*), count(DISTINCT "end") >= {MANY}, count(DISTINCT "end" // 60)
-  FILTER (state = 'TIMEOUT' AND elapsed < wall - 60 AND reservation IS NULL) >= 3
+  FILTER (state = 'TIMEOUT' AND elapsed < wall - {TOLERANCE} AND reservation IS NULL) >= 3
 FROM runs WHERE start % 60 = 0
 GROUP BY start HAVING count(DISTINCT submit) FILTER (submit < start) >= {MANY}
 """

@@ -34,12 +34,15 @@ TAKEN_AWAY = (
 
 
 _NO_SIZE = """
-SELECT node_list, count(DISTINCT coalesce(run, r)) FROM kept LEFT JOIN run_groups USING (r)
+SELECT DISTINCT node_list FROM kept
 WHERE elapsed > 0 AND r NOT IN (SELECT r FROM copies)
   AND node_list NOT IN (SELECT node_list FROM node_sets)
-GROUP BY node_list
 """
-"""Node lists whose size is not known, and how many runs have them."""
+_ON_NODES = """
+SELECT count(DISTINCT coalesce(run, r)) FROM kept LEFT JOIN run_groups USING (r)
+WHERE elapsed > 0 AND r NOT IN (SELECT r FROM copies)
+  AND node_list IN (SELECT unnest(?))
+"""
 
 
 def checks(
@@ -217,7 +220,7 @@ def _units(loaded: Loaded, exposure: Exposure) -> Iterator[Check]:
 
 
 def _unit(exposure: Exposure, figure: str, missing: int) -> Iterator[Check]:
-    if not missing:
+    if missing <= 0:
         return
     unit = figure.replace("_", "-").replace("cpu", "CPU").replace("gpu", "GPU")
     if figure in exposure.counted:
@@ -230,21 +233,22 @@ def _unit(exposure: Exposure, figure: str, missing: int) -> Iterator[Check]:
 def _nodes(loaded: Loaded, exposure: Exposure, nodes: Nodes) -> Iterator[Check]:
     """Nodes that the list lacks, and runs whose size is not known for other reasons."""
     figure = "node_equivalent_hours"
-    runs, names = 0, set[str]()
-    for node_list, count in loaded.connection.execute(_NO_SIZE).fetchall():
-        unlisted = nodes.unlisted(node_list)
-        names |= unlisted
-        runs += count if unlisted else 0
+    missing = exposure.missing[HOURS[figure]]
+    lists = [text for (text,) in loaded.connection.execute(_NO_SIZE).fetchall()]
+    names = {text: unlisted for text in lists if (unlisted := nodes.unlisted(text))}
     if names:
+        (runs,) = loaded.connection.execute(_ON_NODES, [list(names)]).fetchone() or (0,)
+        missing -= runs
+        every = sorted(set().union(*names.values()))
         known = figure in exposure.counted
         yield _check(
             "nodes not listed",
             "warning",
-            f"{runs:,} runs were on {len(names):,} nodes that the node list lacks: "
-            f"{_first_few(sorted(names))}; add them, retired ones too: until then "
-            f"node-equivalent hours {'are lower bounds' if known else 'are unknown'}",
+            f"{runs:,} runs were on {len(every):,} nodes that the list lacks: "
+            f"{_first_few(every)}; add them, retired ones too: node-equivalent hours are "
+            f"{'lower bounds' if known else 'unknown'}",
         )
-    yield from _unit(exposure, figure, exposure.missing[HOURS[figure]] - runs)
+    yield from _unit(exposure, figure, missing)
 
 
 def _capacity(share: float | str) -> Iterator[Check]:

@@ -328,16 +328,18 @@ def test_a_share_above_the_whole_capacity_is_unknown_and_quality_says_why(tmp_pa
 
 @pytest.mark.parametrize(("listed", "said"), [(3, "are unknown"), (300, "are lower bounds")])
 def test_nodes_that_are_not_listed_are_named(tmp_path: Path, listed: int, said: str) -> None:
-    """Three runs on five such nodes, one of them on one that is listed too."""
+    """Three runs on five such nodes, one on a listed one too, one resized away from one."""
     lists = ("zz9", "zz[10-12],cn001", "aa1", *["cn001"] * listed)
     rows = [row(str(n), "COMPLETED", "01:00:00", "02:00:00", nodelist=nodes,
                 start=f"2026-03-0{1 + n % 5}T08:00:00")
             for n, nodes in enumerate(lists)]  # fmt: skip
-    found = sized(tmp_path, rows)
+    grown = {**rows[0], "NodeList": "aa1", "State": "RESIZING", "End": rows[0]["Start"],
+             "Start": "2026-03-01T07:00:00"}  # fmt: skip
+    found = sized(tmp_path, [grown, *rows])
     (check,) = (one for one in found["quality"] if one["check"] == "nodes not listed")
     assert "warning" == check["state"]
     assert check["detail"].startswith(
-        "3 runs were on 5 nodes that the node list lacks: aa1, zz10, zz11 and 2 more"
+        "3 runs were on 5 nodes that the list lacks: aa1, zz10, zz11 and 2 more"
     )
     assert f"node-equivalent hours {said}" in check["detail"]
     assert (said == "are unknown") == (found["totals"]["node_equivalent_hours"] == "unknown")

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
+from command_line import cedana_poc
 from traps import Row, analysed, printed, row
 
 DAY = "%Y-%m-%dT%H:%M:%S"
@@ -79,6 +80,17 @@ def test_runs_cut_in_two_by_day_chunks_are_told_first_and_are_no_requeues(
     assert "export without -T" in first["detail"]
     assert first["detail"].endswith("2026-03-03T00:00:00+00:00")
     assert ["note"] == [state for state, _ in told.check("requeues")]
+
+
+def test_the_warning_is_in_the_summary_and_on_the_page(tmp_path: Path) -> None:
+    days = chunks(long_runs(), 2, last_second=True)
+    exports, page = [written(tmp_path, day) for day in days], tmp_path / "page.html"
+    ended = cedana_poc("analyze", *exports, "--html", page)
+    warning = "12 runs were cut by sacct -T"
+    quality = " ".join(ended.out.partition("QUALITY")[2].split())
+    assert quality.startswith(f"warning: window edges: {warning}")
+    assert "export without -T" in quality
+    assert warning in page.read_text()
 
 
 def test_a_run_of_many_days_is_one_run_cut_and_its_instants_are_named(tmp_path: Path) -> None:
