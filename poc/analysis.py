@@ -12,7 +12,7 @@ from datetime import UTC, date, datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from cedana_poc import __version__, quality, repeats, walls
+from cedana_poc import __version__, capacity, quality, repeats, walls
 from cedana_poc.exposure import (
     LIMIT_BANDS,
     SIZES,
@@ -24,6 +24,7 @@ from cedana_poc.exposure import (
     shares,
     wall_ended,
 )
+from cedana_poc.moments import iso
 from cedana_poc.nodes import Nodes
 from cedana_poc.pseudonyms import pseudonyms
 from cedana_poc.sacct.load import Loaded
@@ -118,9 +119,12 @@ class _Analysis:
         self._shown = self._shown_users()
 
     def document(self) -> dict[str, Any]:
-        wall = wall_ended(self._exposure, self._totals)
+        wall = wall_ended(
+            self._exposure, self._totals, limits_known=self._has("timelimit", "timelimitraw")
+        )
         first, last = self._period()
-        capacity = self._capacity(first, last)
+        given = capacity.of_nodes(self._nodes, first, last)
+        share = capacity.share(self._exposure, given, first)
         return {
             **account_only(self._loaded, self._options),
             "window": {
@@ -129,11 +133,11 @@ class _Analysis:
                 "days": UNKNOWN if first is None else round((last - first) / 86400, 2),
             },
             "totals": {**self._totals, "users": len(self._shown) or UNKNOWN},
-            "capacity": capacity,
+            "capacity": given,
             "by_state": self._exposure.by("state"),
             "wall_ended": {
                 **wall,
-                "share_of_capacity": _share_of_capacity(wall, capacity),
+                "share_of_capacity": UNKNOWN if capacity.too_large(share) else share,
                 **self._top_user(wall),
                 "largest_runs": self._largest_runs(),
             },
@@ -142,7 +146,7 @@ class _Analysis:
             "concentration": self._concentration(wall),
             "repeats": self._repeats(),
             "applications": self._applications(wall),
-            "quality": quality.checks(self._loaded, self._exposure),
+            "quality": quality.checks(self._loaded, self._exposure, self._nodes, share),
         }
 
     def _query(self, sql: str) -> list[tuple[Any, ...]]:
@@ -163,33 +167,10 @@ class _Analysis:
         return UNKNOWN if name is None else self._shown[name]
 
     def _iso(self, seconds: int | None) -> str:
-        """A stamp with its offset, or without one where the zone of the input is not known."""
-        if seconds is None:
-            return UNKNOWN
-        stamp = datetime.fromtimestamp(seconds, UTC)
-        if self._loaded.zone:
-            return stamp.astimezone(ZoneInfo(self._loaded.zone)).isoformat()
-        if any(file.local_times for file in self._loaded.account.inputs):
-            return stamp.replace(tzinfo=None).isoformat()
-        return stamp.isoformat()
+        return UNKNOWN if seconds is None else iso(self._loaded, seconds)
 
     def _period(self) -> tuple[Any, Any]:
         return self._query('SELECT min("end"), max("end") FROM runs')[0][:2]
-
-    def _capacity(self, first: int | None, last: int | None) -> dict[str, Any] | str:
-        """What the listed nodes could have given between the first and the last end."""
-        if self._nodes is None or first is None or last is None or last == first:
-            return UNKNOWN
-        totals, hours = self._nodes.totals, (last - first) / 3600
-        count = len(self._nodes.sizes)
-        return {
-            "nodes": count,
-            "cpus": totals.cpus,
-            "gpus": totals.gpus,
-            "node_hours": round(count * hours, 4),
-            "cpu_hours": round(totals.cpus * hours, 4),
-            "gpu_hours": round(totals.gpus * hours, 4),
-        }
 
     def _top_user(self, wall: dict[str, Any]) -> dict[str, Any]:
         """The user with the most exposed node-hours, and the figures without that user."""
@@ -466,13 +447,6 @@ def _hours(seconds: int | None) -> float | str:
 def _sum_hours(seconds: Iterable[int | None]) -> float | str:
     listed = list(seconds)
     return UNKNOWN if None in listed else round(sum(s for s in listed if s) / 3600, 4)
-
-
-def _share_of_capacity(wall: Mapping[str, Any], capacity: Any) -> float | str:
-    """Node-equivalent hours where they are known, since nodes touched can exceed capacity."""
-    if capacity == UNKNOWN:
-        return UNKNOWN
-    return ratio(wall["node_equivalent_hours"], capacity["node_hours"])
 
 
 def seconds_of(text: str, zone: str | None) -> int:

@@ -118,6 +118,8 @@ def _by_kind(kinds: Mapping[str, Any]) -> Table:
 def _by_state(analysis: Mapping[str, Any]) -> Table:
     wall = analysis["wall_ended"]
     walls, nears = wall["by_state"], wall["by_kind"]["near_limit_other_state"]["by_state"]
+    if nears == UNKNOWN:
+        nears = dict.fromkeys(analysis["by_state"], dict.fromkeys(USAGE, UNKNOWN))
     rows = [
         [state, *_usage(used), *_usage(walls.get(state, _NONE)), *_usage(nears.get(state, _NONE))]
         for state, used in analysis["by_state"].items()

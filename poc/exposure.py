@@ -25,6 +25,9 @@ HOURS = {
 }
 """Each figure of a Usage and the column of `runs` it sums."""
 
+_NO_USAGE = dict.fromkeys(("runs", *HOURS), UNKNOWN)
+_UNKNOWN_NEAR = {**_NO_USAGE, "by_state": UNKNOWN, "reached_limit": _NO_USAGE}
+
 MOST_MISSING = 0.01
 """Share of runs that may lack a unit before its sums are unknown instead of a lower bound."""
 
@@ -92,19 +95,18 @@ class Exposure:
         return {"runs": sums[0], **hours}
 
 
-def wall_ended(exposure: Exposure, totals: Usage) -> dict[str, Any]:
-    """The wall-ended runs: by kind, by state, and what a checkpoint could cover."""
+def wall_ended(exposure: Exposure, totals: Usage, *, limits_known: bool) -> dict[str, Any]:
+    """The wall-ended runs: by kind, by state, and what a checkpoint could cover.
+
+    Args:
+        limits_known: the input has time limits; else it is unknown what ended near one.
+    """
     kinds = exposure.by("kind", "kind IS NOT NULL")
     causes = exposure.by("cause", "kind = 'not_the_limit'")
     coverable = exposure.by("coverable", "wall_ended")
-    near = "kind = 'near_limit_other_state'"
     nothing = exposure.usage("false")
     by_kind: dict[str, Any] = {kind: kinds.get(kind, nothing) for kind in walls.KINDS}
-    by_kind["near_limit_other_state"] = {
-        **by_kind["near_limit_other_state"],
-        "by_state": exposure.by("state", near),
-        "reached_limit": exposure.usage(f"{near} AND wall_ended"),
-    }
+    by_kind["near_limit_other_state"] = _near_limit(exposure) if limits_known else _UNKNOWN_NEAR
     by_kind["not_the_limit"] = {
         **by_kind["not_the_limit"],
         "by_cause": {cause: causes.get(cause, nothing) for cause in walls.CAUSES},
@@ -119,6 +121,15 @@ def wall_ended(exposure: Exposure, totals: Usage) -> dict[str, Any]:
         "not_addressable": {
             reason: coverable[reason] for reason in walls.NOT_ADDRESSABLE if reason in coverable
         },
+    }
+
+
+def _near_limit(exposure: Exposure) -> dict[str, Any]:
+    near = "kind = 'near_limit_other_state'"
+    return {
+        **exposure.usage(near),
+        "by_state": exposure.by("state", near),
+        "reached_limit": exposure.usage(f"{near} AND wall_ended"),
     }
 
 

@@ -56,6 +56,10 @@ class Nodes:
             sum(size.gpus for size in known),
         )
 
+    def unlisted(self, node_list: str) -> set[str]:
+        """The nodes of a node list that are not known."""
+        return set(expand(node_list)) - self.sizes.keys()
+
     @functools.cached_property
     def totals(self) -> NodeSize:
         """All nodes together."""

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from cedana_poc import capacity, clipped
 from cedana_poc.exposure import HOURS, Exposure
+from cedana_poc.moments import iso
+from cedana_poc.nodes import Nodes
 from cedana_poc.sacct.load import Loaded
 
 Check = dict[str, str]
@@ -30,26 +33,54 @@ TAKEN_AWAY = (
 """Fields of which one is needed, and what cannot be said, or less surely, without them."""
 
 
-def checks(loaded: Loaded, exposure: Exposure) -> list[Check]:
-    """All checks, each with its state: ok, note, warning, or unknown."""
+_NO_SIZE = """
+SELECT DISTINCT node_list FROM kept
+WHERE elapsed > 0 AND r NOT IN (SELECT r FROM copies)
+  AND node_list NOT IN (SELECT node_list FROM node_sets)
+"""
+_ON_NODES = """
+SELECT count(DISTINCT coalesce(run, r)) FROM kept LEFT JOIN run_groups USING (r)
+WHERE elapsed > 0 AND r NOT IN (SELECT r FROM copies)
+  AND node_list IN (SELECT unnest(?))
+"""
+
+
+def checks(
+    loaded: Loaded, exposure: Exposure, nodes: Nodes | None, share_of_capacity: float | str
+) -> list[Check]:
+    """All checks, each with its state: ok, note, warning, or unknown.
+
+    Args:
+        nodes: the list that was given.
+        share_of_capacity: as computed, which may be above 1.
+    """
     found: list[Check] = []
     for check in (
+        _clipped,
         _rows,
         _columns,
         _zone,
         _coverage,
-        _clipped,
         _requeues,
         _users,
         _truncated,
         _units,
     ):
         found.extend(check(loaded, exposure))
+    if nodes:
+        found.extend(_nodes(loaded, exposure, nodes))
+    found.extend(_capacity(share_of_capacity))
     return found
 
 
 def _check(check: str, state: str, detail: str) -> Check:
     return {"check": check, "state": state, "detail": detail}
+
+
+def _first_few(names: list[str]) -> str:
+    """Names in a sentence: the first three, and how many more there are."""
+    more = len(names) - 3
+    return ", ".join(names[:3]) + (f" and {more:,} more" if more > 0 else "")
 
 
 def _value(loaded: Loaded, sql: str) -> tuple[Any, ...]:
@@ -123,19 +154,16 @@ def _coverage(loaded: Loaded, exposure: Exposure) -> Iterator[Check]:
 
 
 def _clipped(loaded: Loaded, exposure: Exposure) -> Iterator[Check]:
-    """`sacct -T` sets Start and End to the edges of the window."""
-    total, at_start, at_end = _value(
-        loaded,
-        "SELECT count(*), count(*) FILTER (start = (SELECT min(start) FROM runs)), "
-        'count(*) FILTER ("end" = (SELECT max("end") FROM runs)) FROM runs',
-    )
-    most = max(at_start, at_end)
-    if most >= 10 and most >= total * 0.005:
+    """`sacct -T` sets Start and End to the edges of the window; makes table `continuations`."""
+    cuts = clipped.find(loaded.connection)
+    if cuts:
+        seen = "were" if cuts.certain else "seem"
+        instants = _first_few([iso(loaded, instant) for instant in cuts.instants])
         yield _check(
             "window edges",
             "warning",
-            f"{most:,} runs start or end at exactly the first or last instant: sacct -T clips "
-            "times so; export without -T",
+            f"{cuts.runs:,} runs {seen} cut by sacct -T: no piece is as long as its run, so "
+            f"wall-ended runs are missed; export without -T; cut at {instants}",
         )
 
 
@@ -144,7 +172,8 @@ def _requeues(loaded: Loaded, exposure: Exposure) -> Iterator[Check]:
         return
     repeated, restarted = _value(
         loaded,
-        "SELECT (SELECT count(*) FROM (SELECT 1 FROM runs WHERE id IS NOT NULL "
+        "SELECT (SELECT count(*) FROM (SELECT 1 FROM runs "
+        "WHERE id IS NOT NULL AND run NOT IN (SELECT run FROM continuations) "
         "GROUP BY cluster, id HAVING count(*) > 1)), "
         "(SELECT count(*) FROM runs WHERE restarts > 0)",
     )
@@ -186,12 +215,48 @@ def _truncated(loaded: Loaded, exposure: Exposure) -> Iterator[Check]:
 
 def _units(loaded: Loaded, exposure: Exposure) -> Iterator[Check]:
     for figure, column in HOURS.items():
-        missing = exposure.missing[column]
-        if not missing or figure == "node_equivalent_hours":
-            continue
-        unit = figure.replace("_", "-").replace("cpu", "CPU").replace("gpu", "GPU")
-        if figure in exposure.counted:
-            detail = f"{missing:,} runs lack what {unit} are made of: their sums are lower bounds"
-            yield _check("units", "warning", detail)
-        else:
-            yield _check("units", "unknown", f"{missing:,} runs lack what {unit} are made of")
+        if figure != "node_equivalent_hours":
+            yield from _unit(exposure, figure, exposure.missing[column])
+
+
+def _unit(exposure: Exposure, figure: str, missing: int) -> Iterator[Check]:
+    if missing <= 0:
+        return
+    unit = figure.replace("_", "-").replace("cpu", "CPU").replace("gpu", "GPU")
+    if figure in exposure.counted:
+        detail = f"{missing:,} runs lack what {unit} are made of: their sums are lower bounds"
+        yield _check("units", "warning", detail)
+    else:
+        yield _check("units", "unknown", f"{missing:,} runs lack what {unit} are made of")
+
+
+def _nodes(loaded: Loaded, exposure: Exposure, nodes: Nodes) -> Iterator[Check]:
+    """Nodes that the list lacks, and runs whose size is not known for other reasons."""
+    figure = "node_equivalent_hours"
+    missing = exposure.missing[HOURS[figure]]
+    lists = [text for (text,) in loaded.connection.execute(_NO_SIZE).fetchall()]
+    names = {text: unlisted for text in lists if (unlisted := nodes.unlisted(text))}
+    if names:
+        (runs,) = loaded.connection.execute(_ON_NODES, [list(names)]).fetchone() or (0,)
+        missing -= runs
+        every = sorted(set().union(*names.values()))
+        known = figure in exposure.counted
+        yield _check(
+            "nodes not listed",
+            "warning",
+            f"{runs:,} runs were on {len(every):,} nodes that the list lacks: "
+            f"{_first_few(every)}; add them, retired ones too: node-equivalent hours are "
+            f"{'lower bounds' if known else 'unknown'}",
+        )
+    yield from _unit(exposure, figure, missing)
+
+
+def _capacity(share: float | str) -> Iterator[Check]:
+    if capacity.too_large(share):
+        yield _check(
+            "share of capacity",
+            "warning",
+            f"unknown: wall-ended runs held {share:,.1f} times what the listed nodes had; the node "
+            "list lacks nodes, or they are larger than it says, or runs shared them beyond their "
+            "size",
+        )

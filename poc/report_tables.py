@@ -221,9 +221,12 @@ def _states(analysis: Mapping[str, Any]) -> Table:
     return Table(caption, (Column("State"), *USAGE_AND_SHARES), rows, "no run ended.")
 
 
-def _by_state(caption: str, by_state: Mapping[str, Mapping[str, Any]]) -> Table:
+def _by_state(caption: str, by_state: Any) -> Table:
+    columns = (Column("State"), *USAGE)
+    if by_state == UNKNOWN:
+        return Table(caption, columns, (), "unknown, needs the column Timelimit.")
     rows = tuple(Row((state, *_usage(used))) for state, used in by_state.items())
-    return Table(caption, (Column("State"), *USAGE), rows, "none.")
+    return Table(caption, columns, rows, "none.")
 
 
 def _breakdown(name: str, rows: Any, column: str) -> Table:

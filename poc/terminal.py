@@ -18,6 +18,7 @@ _MOST_APPLICATIONS = 5
 _MOST_WARNINGS = 4
 _MOST_UNREADABLE = 10
 _LONGEST_TEXT = 110
+_LONGEST_DETAIL = 140
 
 _KINDS = (
     ("TIMEOUT at the limit", "limit"),
@@ -125,22 +126,26 @@ def _headline(analysis: Mapping[str, Any]) -> list[str]:
     runs = f"{count(wall['runs'])} of {count(whole['runs'])} runs that ended"
     return [
         "WALL-ENDED RUNS",
-        _share("By number", wall["share_of_runs"], runs),
+        _share("By number", _percent(wall["share_of_runs"], wall["runs"]), runs),
         *(
-            _share(f"By {name}", wall[f"share_of_{key}"], _part(wall[key], whole[key], unit))
+            _share(
+                f"By {name}",
+                _percent(wall[f"share_of_{key}"], wall[key]),
+                _part(wall[key], whole[key], unit),
+            )
             for name, key, unit in (
                 ("node-hours", "node_hours", "node-hours (nodes touched)"),
                 ("GPU-hours", "gpu_hours", "GPU-hours"),
                 ("CPU-hours", "cpu_hours", "CPU-hours"),
             )
         ),
-        _share("Of capacity", wall["share_of_capacity"], _capacity(wall, analysis["capacity"])),
+        _share("Of capacity", _percent(wall["share_of_capacity"]), _capacity(analysis)),
         "These hours are exposed: the most that checkpoints could cover, not a loss.",
     ]
 
 
-def _share(name: str, share: Any, told: str) -> str:
-    return f"  {name:<15}{_percent(share):>8}   {told}"
+def _share(name: str, share: str, told: str) -> str:
+    return f"  {name:<15}{share:>8}   {told}"
 
 
 def _part(part: Any, whole: Any, unit: str) -> str:
@@ -149,11 +154,16 @@ def _part(part: Any, whole: Any, unit: str) -> str:
     return f"{rounded(part)} of {rounded(whole)} {unit}"
 
 
-def _capacity(wall: Mapping[str, Any], capacity: Any) -> str:
-    if capacity == UNKNOWN:
+def _capacity(analysis: Mapping[str, Any]) -> str:
+    if not analysis["options"]["nodes"]:
         return "give the sizes of the nodes with --nodes FILE"
-    part = _part(wall["node_hours"], capacity["node_hours"], "node-hours")
-    return f"{part} of {count(capacity['nodes'])} nodes"
+    capacity = analysis["capacity"]
+    if capacity == UNKNOWN:
+        return "the runs do not show what period they cover"
+    hours, nodes = rounded(capacity["node_hours"]), count(capacity["nodes"])
+    if analysis["wall_ended"]["share_of_capacity"] == UNKNOWN:
+        return f"of the {hours} node-hours of {nodes} nodes: see QUALITY"
+    return f"of the {hours} node-hours that {nodes} nodes had"
 
 
 def _kinds(analysis: Mapping[str, Any]) -> list[str]:
@@ -161,6 +171,7 @@ def _kinds(analysis: Mapping[str, Any]) -> list[str]:
     kinds = wall["by_kind"]
     near = kinds["near_limit_other_state"]
     share = ratio(wall["addressable"]["node_hours"], wall["node_hours"])
+    needed = "" if analysis["options"]["nodes"] else "; needs --nodes FILE"
     of_exposed = "" if share == UNKNOWN else f": {_percent(share)} of exposed"
     return [
         _row("HOW RUNS ENDED", ("runs", "node-hours", "node-equiv.", "GPU-hours"), 32),
@@ -175,7 +186,7 @@ def _kinds(analysis: Mapping[str, Any]) -> list[str]:
             for reason, used in list(wall["not_addressable"].items())[:_MOST_REASONS]
         ),
         "Node-hours: nodes touched, however little of them a run used. Node-equivalent:",
-        "the largest share of a node's CPUs, memory or GPUs; needs --nodes FILE.",
+        f"the largest share of a node's CPUs, memory or GPUs{needed}.",
     ]
 
 
@@ -189,9 +200,9 @@ def _partitions(partitions: Any) -> list[str]:
                 partition["value"],
                 (
                     count(partition["wall_ended"]["runs"]),
-                    _percent(partition["share_of_runs"]),
+                    _percent(partition["share_of_runs"], partition["runs"]),
                     rounded(partition["wall_ended"]["node_hours"]),
-                    _percent(partition["share_of_node_hours"]),
+                    _percent(partition["share_of_node_hours"], partition["node_hours"]),
                 ),
                 32,
             )
@@ -212,12 +223,15 @@ def _top_user(wall: Mapping[str, Any]) -> str:
     top, rest = wall["top_user"], wall["without_top_user"]
     if UNKNOWN in (top, rest):
         return "unknown; neither is the result without the top user known"
+    share = _percent(top["share_of_node_hours"], wall["node_hours"])
+    runs, hours, gpu_hours = (
+        _percent(rest[f"share_of_{unit}"], rest[unit])
+        for unit in ("runs", "node_hours", "gpu_hours")
+    )
     return (
-        f"{_cut(top['user'], 40)} has {_percent(top['share_of_node_hours'])} of the exposed "
-        f"node-hours. Without this user {count(rest['runs'])} runs "
-        f"({_percent(rest['share_of_runs'])}), {rounded(rest['node_hours'])} node-hours "
-        f"({_percent(rest['share_of_node_hours'])}) and {rounded(rest['gpu_hours'])} GPU-hours "
-        f"({_percent(rest['share_of_gpu_hours'])}) are wall-ended."
+        f"{_cut(top['user'], 40)} has {share} of the exposed node-hours. Without this user "
+        f"{count(rest['runs'])} runs ({runs}), {rounded(rest['node_hours'])} node-hours ({hours}) "
+        f"and {rounded(rest['gpu_hours'])} GPU-hours ({gpu_hours}) are wall-ended."
     )
 
 
@@ -231,7 +245,7 @@ def _repeats(repeats: Mapping[str, Any]) -> str:
         f"{count(repeats['certain'])} ({rounded(hours['certain'])} node-hours), probably after "
         f"{count(repeats['probable'])} ({rounded(hours['probable'])}), ambiguously after "
         f"{count(repeats['ambiguous'])} ({rounded(hours['ambiguous'])}). False matches after "
-        f"completed runs: {_percent(repeats['false_match_rate'])}. "
+        f"completed runs: {_percent(repeats['false_match_rate'], repeats['completed_tested'])}. "
         f"Too recent to tell: {count(repeats['too_recent'])}."
     )
 
@@ -249,7 +263,7 @@ def _applications(applications: Any) -> list[str]:
                 (
                     each["checkpointing"],
                     rounded(each["node_hours"]),
-                    _percent(each["share_of_node_hours"]),
+                    _percent(each["share_of_node_hours"], each["node_hours"]),
                 ),
                 28,
                 26,
@@ -267,7 +281,7 @@ def _quality(quality: Sequence[Mapping[str, str]]) -> list[str]:
         return ["QUALITY: no warning"]
     lines = ["QUALITY"]
     for each in doubts[:_MOST_WARNINGS]:
-        told = _cut(f"{each['check']}: {each['detail']}")
+        told = _cut(f"{each['check']}: {each['detail']}", _LONGEST_DETAIL)
         lines += _wrapped(f"{each['state']}: {told}", "  ", "    ")
     return lines + _more(doubts, _MOST_WARNINGS)
 
@@ -279,9 +293,11 @@ def _joined(sections: Iterable[Iterable[str]]) -> str:
     return "\n\n".join("\n".join(section) for section in sections) + "\n"
 
 
-def _percent(share: Any) -> str:
-    shown = percent(share)
-    return shown if shown == UNKNOWN else f"{shown}%"
+def _percent(share: Any, part: Any = UNKNOWN) -> str:
+    """A share; of nothing at all there is none, which is a dash and not unknown."""
+    if share == UNKNOWN:
+        return "-" if part == 0 else UNKNOWN
+    return f"{percent(share)}%"
 
 
 def _moment(stamp: str) -> str:

@@ -294,7 +294,7 @@ def wall_ended() -> dict[str, Any]:
     return {
         **WALL,
         **shares(WALL, TOTALS),
-        "share_of_capacity": WALL["node_hours"] / 262_080.0,
+        "share_of_capacity": WALL["node_equivalent_hours"] / 262_080.0,
         "by_state": {"TIMEOUT": total(LIMIT, SESSION, LIMIT_UNKNOWN), "CANCELLED": NEAR_REACHED},
         "by_kind": {
             "limit": LIMIT,

@@ -280,7 +280,10 @@ def test_node_equivalent_hours_are_the_largest_share_of_the_nodes(tmp_path: Path
 def test_capacity_is_that_of_the_listed_nodes_from_the_first_end_to_the_last(
     tmp_path: Path,
 ) -> None:
-    """10:00 to 10:00 the next day: 5 nodes, 4 × 8 + 16 CPUs and 4 GPUs for 24 h; 7 of 120 h."""
+    """10:00 to 10:00 the next day: 5 nodes, 4 × 8 + 16 CPUs and 4 GPUs for 24 h.
+
+    Run 1 used its hour before that, so 6 of 120 h.
+    """
     found = sized(tmp_path, placed())
     assert {
         "nodes": 5,
@@ -290,15 +293,79 @@ def test_capacity_is_that_of_the_listed_nodes_from_the_first_end_to_the_last(
         "cpu_hours": 1152.0,
         "gpu_hours": 96.0,
     } == found["capacity"]
-    assert 0.058333 == found["wall_ended"]["share_of_capacity"]
+    assert 0.05 == found["wall_ended"]["share_of_capacity"]
     assert str(tmp_path / "nodes.csv") == found["options"]["nodes"]["path"]
 
 
-def test_a_node_that_is_not_listed_makes_equivalent_hours_unknown(tmp_path: Path) -> None:
-    rows = [*placed()[:3], {**placed()[3], "NodeList": "zz9"}]
+def whole_node(job: str, elapsed: str, start: str, nodes: str) -> Row:
+    """A run at its limit that had all CPUs of its node."""
+    return row(job, "TIMEOUT", elapsed, elapsed, start=start, nodelist=nodes, ncpus="8",
+               alloctres="cpu=8,mem=1G,node=1")  # fmt: skip
+
+
+def test_what_runs_used_before_the_window_is_no_share_of_its_capacity(tmp_path: Path) -> None:
+    """Two runs of 48 h end an hour apart: one of the five hours of that hour was used."""
+    found = sized(tmp_path, [
+        whole_node("1", "2-00:00:00", "2026-03-01T09:00:00", "cn001"),
+        whole_node("2", "2-00:00:00", "2026-03-01T10:00:00", "cn002"),
+    ])  # fmt: skip
+    assert (96.0, 5.0) == (
+        found["wall_ended"]["node_equivalent_hours"], found["capacity"]["node_hours"],
+    )  # fmt: skip
+    assert 0.2 == found["wall_ended"]["share_of_capacity"]
+
+
+def test_a_share_above_the_whole_capacity_is_unknown_and_quality_says_why(tmp_path: Path) -> None:
+    """Seven runs had cn001 to themselves for the same 10 h: 70 of 50 h."""
+    starts = ["2026-03-02T00:00:00", *["2026-03-02T10:00:00"] * 7]
+    rows = [whole_node(str(n), "10:00:00", start, "cn001") for n, start in enumerate(starts)]
     found = sized(tmp_path, rows)
-    assert "unknown" == found["totals"]["node_equivalent_hours"]
     assert "unknown" == found["wall_ended"]["share_of_capacity"]
+    (check,) = (one for one in found["quality"] if one["check"] == "share of capacity")
+    assert "warning" == check["state"]
+    assert "1.4 times what the listed nodes had" in check["detail"]
+
+
+@pytest.mark.parametrize(("listed", "said"), [(3, "are unknown"), (300, "are lower bounds")])
+def test_nodes_that_are_not_listed_are_named(tmp_path: Path, listed: int, said: str) -> None:
+    """Three runs on five such nodes, one on a listed one too, one resized away from one."""
+    lists = ("zz9", "zz[10-12],cn001", "aa1", *["cn001"] * listed)
+    rows = [row(str(n), "COMPLETED", "01:00:00", "02:00:00", nodelist=nodes,
+                start=f"2026-03-0{1 + n % 5}T08:00:00")
+            for n, nodes in enumerate(lists)]  # fmt: skip
+    grown = {**rows[0], "NodeList": "aa1", "State": "RESIZING", "End": rows[0]["Start"],
+             "Start": "2026-03-01T07:00:00"}  # fmt: skip
+    found = sized(tmp_path, [grown, *rows])
+    (check,) = (one for one in found["quality"] if one["check"] == "nodes not listed")
+    assert "warning" == check["state"]
+    assert check["detail"].startswith(
+        "3 runs were on 5 nodes that the list lacks: aa1, zz10, zz11 and 2 more"
+    )
+    assert f"node-equivalent hours {said}" in check["detail"]
+    assert (said == "are unknown") == (found["totals"]["node_equivalent_hours"] == "unknown")
+    assert (said == "are unknown") == (found["wall_ended"]["share_of_capacity"] == "unknown")
+    assert not [one for one in found["quality"] if one["check"] == "units"]
+
+
+def test_with_a_node_list_the_summary_does_not_ask_for_one(tmp_path: Path) -> None:
+    history, nodes = tmp_path / "placed.psv", tmp_path / "nodes.csv"
+    history.write_text(printed([{**one, "NodeList": "zz9"} for one in placed()]))
+    nodes.write_text(NODES)
+    told, page = tmp_path / "told.json", tmp_path / "page.html"
+    ended = cedana_poc("analyze", history, "--nodes", nodes, "--json", told, "--html", page)
+    assert 0 == ended.code
+    assert "--nodes" not in ended.out
+    assert "--nodes" not in page.read_text()
+    assert "nodes not listed: 4 runs were on 1 nodes" in " ".join(ended.out.split())
+
+
+def test_a_node_list_that_cannot_be_read_is_told_as_a_unit_that_is_missing(
+    tmp_path: Path,
+) -> None:
+    found = sized(tmp_path, [*placed()[:3], {**placed()[3], "NodeList": "cn[001-"}])
+    checks = [(one["check"], one["detail"]) for one in found["quality"]]
+    assert ("units", "1 runs lack what node-equivalent-hours are made of") in checks
+    assert "nodes not listed" not in dict(checks)
 
 
 def test_without_cpus_equivalent_hours_are_unknown_not_those_of_memory(tmp_path: Path) -> None:
@@ -368,6 +435,28 @@ def test_without_a_limit_every_timeout_may_be_the_limit(tmp_path: Path) -> None:
     path.write_text(printed(history(), without=("Timelimit",)))
     found = analysed(path).document["wall_ended"]
     assert (2, 2) == (found["runs"], found["by_kind"]["limit_unknown"]["runs"])
+
+
+def test_without_a_limit_nobody_knows_what_ended_near_it(
+    tmp_path: Path, validator: Draft202012Validator
+) -> None:
+    """In the document, the tables, the summary and the page: unknown, not 0."""
+    path, told, page, data = (tmp_path / name for name in ("no.psv", "a.json", "a.html", "data"))
+    path.write_text(printed(history(), without=("Timelimit",)))
+    ended = cedana_poc("analyze", path, "--json", told, "--html", page, "--data", data)
+    assert 0 == ended.code
+    found = json.loads(told.read_text())
+    assert [] == faults(validator, found)
+    near = found["wall_ended"]["by_kind"]["near_limit_other_state"]
+    reached = near.pop("reached_limit")
+    assert {"unknown"} == {*near.values(), *reached.values()}
+    assert "another state at the limit unknown" in " ".join(ended.out.split())
+    kinds = (data / "by_kind.csv").read_text().replace('"', "")
+    assert f"near_limit_other_state,reached_limit,yes{',unknown' * 6}" in kinds
+    assert f"near_limit_other_state,before_limit,no{',unknown' * 6}" in kinds
+    states = (data / "by_state.csv").read_text().replace('"', "").splitlines()
+    assert {True} == {line.endswith(",unknown" * 6) for line in states[1:]}
+    assert "unknown, needs the column Timelimit" in " ".join(page.read_text().split())
 
 
 def test_only_id_state_and_elapsed_are_enough_for_counts(tmp_path: Path) -> None:

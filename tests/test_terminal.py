@@ -51,7 +51,7 @@ def test_summary_shows_both_ways_of_counting_first() -> None:
         "  By node-hours     25.1%   42,898 of 170,942 node-hours (nodes touched)",
         "  By GPU-hours      31.2%   55,524 of 177,852 GPU-hours",
         "  By CPU-hours      27.1%   1,497,480 of 5,516,097 CPU-hours",
-        "  Of capacity       16.4%   42,898 of 262,080 node-hours of 120 nodes",
+        "  Of capacity       11.4%   of the 262,080 node-hours that 120 nodes had",
         "These hours are exposed: the most that checkpoints could cover, not a loss.",
     ]
 
@@ -148,6 +148,33 @@ def test_unknown_is_said_and_never_shown_as_zero() -> None:
     assert re.search("^Repeats +unknown$", text, re.MULTILINE)
     assert re.search("^Top user +unknown", text, re.MULTILINE)
     assert not re.search(r"(?<![\d,.])0(\.0)?%?(?![\d,.])", text.partition("WALL-ENDED")[2])
+
+
+def test_a_share_of_nothing_is_a_dash_and_not_unknown() -> None:
+    """No GPUs, no COMPLETED run to try: nothing is hidden from anybody."""
+    document = sample()
+    wall = document["wall_ended"]
+    for part in (document["totals"], wall, wall["without_top_user"]):
+        part["gpu_hours"] = 0.0
+    wall["share_of_gpu_hours"] = wall["without_top_user"]["share_of_gpu_hours"] = "unknown"
+    document["repeats"].update(false_match_rate="unknown", completed_tested=0)
+    document["breakdowns"]["partition"][0].update(share_of_node_hours="unknown", node_hours=0.0)
+    text = summary(document)
+
+    assert "  By GPU-hours          -   0.0 of 0.0 GPU-hours" in text
+    assert "0.0 GPU-hours (-) are wall-ended" in " ".join(text.split())
+    assert "False matches after completed runs: -." in " ".join(text.split())
+    assert line_with(text, "gpu-a100  ").endswith("  -")
+
+
+def test_with_a_node_list_an_unknown_share_of_capacity_points_to_the_checks() -> None:
+    document = sample()
+    document["wall_ended"]["share_of_capacity"] = "unknown"
+
+    line = line_with(summary(document), "Of capacity")
+    assert line == "  Of capacity     unknown   of the 262,080 node-hours of 120 nodes: see QUALITY"
+    document["capacity"] = "unknown"
+    assert "--nodes" not in summary(document)
 
 
 def test_no_run_gives_no_figures_but_the_account_of_rows() -> None:

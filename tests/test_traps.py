@@ -402,12 +402,13 @@ def test_many_runs_at_one_edge_are_suspected_of_truncation(tmp_path: Path, clipp
     """T8: `sacct -T` gives runs that began earlier the start of the window; ten are too many."""
     path = tmp_path / "truncated.psv"
     rows = [
-        row(f"32{n}", "TIMEOUT", f"0{n % 9}:30:0{n % 9}", "1-00:00:00", start="2026-03-02T00:00:00")
+        row(f"32{n}", "TIMEOUT", f"0{n % 9}:30:0{n % 9}", "1-00:00:00",
+            start="2026-03-02T00:00:00", submit=f"2026-03-01T{n:02}:00:00")
         for n in range(clipped)
-    ]
+    ]  # fmt: skip
     path.write_text(printed([*rows, row("399", "COMPLETED", "01:00:00", "1-00:00:00")]))
     told = analysed(path)
-    expected = "10 runs start or end at exactly the first or last instant"
+    expected = "10 runs seem cut by sacct -T"
     found = [detail.partition(":")[0] for _, detail in told.check("window edges")]
     assert ([expected] if clipped == 10 else []) == found
     assert {"not_the_limit"} == {run.kind for run in told.runs if run.state == "TIMEOUT"}
