@@ -28,7 +28,7 @@ times the peer; peak memory in MB; seconds of `cedana-poc --help`."""
 
 def run_tests() -> tuple[int, str]:
     """The whole test suite with twenty times the random examples; its exit code and last line."""
-    command = [sys.executable, "-m", "pytest", "-n", "2", "-q", "-rs"]
+    command = [sys.executable, "-m", "pytest", "-n", "2", "-q", "-rs", "--timeout=1800"]
     done = subprocess.run(
         command, cwd=ROOT, env={**os.environ, "PROVE": "1"}, capture_output=True, text=True
     )
