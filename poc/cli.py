@@ -59,7 +59,8 @@ def analyze(
     ] = "",
     until: Annotated[str, typer.Option(help="Keep runs that ended before this date or time.")] = "",
     partition: Annotated[
-        list[str] | None, typer.Option(help="Keep runs in this partition; may be repeated.")
+        list[str] | None,
+        typer.Option(help="Keep runs in this partition, or in any of a list a,b; may be repeated."),
     ] = None,
     nodes: Annotated[
         Path | None,

@@ -112,7 +112,7 @@ def sniff(sample: bytes, named: Sequence[str] = (), where: str = "") -> Dialect:
 
 
 def _refuse_foreign(sample: bytes, where: str) -> None:
-    if not sample.strip():
+    if not sample.removeprefix(BOM).strip():
         raise UserError("the file is empty", where=where, hint="export it again with sacct -P")
     if sample[:2] in (b"\xff\xfe", b"\xfe\xff"):
         raise UserError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import re
+import stat
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -18,7 +19,7 @@ from cedana_poc.sacct.account import FIRST_FEW, Account, Input, Remark
 from cedana_poc.sacct.dialect import Dialect, sniff
 from cedana_poc.sacct.repair import MOST_LINES, Joiner, Line, Row, Unreadable
 from cedana_poc.sacct.scan import STEP_DELIMITER, Scanner
-from cedana_poc.sacct.source import Source, blocks
+from cedana_poc.sacct.source import Source, blocks, mode
 from cedana_poc.sacct.typed import Filter
 from cedana_poc.sacct.writer import Writer
 
@@ -80,7 +81,7 @@ def load(
         settings = _Settings(
             tuple(columns), zone, wanted or Filter(), detail or bool(node_set_size)
         )
-        careful = not all(path.is_file() for path in files)
+        careful = not all(stat.S_ISREG(mode(path)) for path in files)
         connection, account = _read_all(files, scratch, settings, careful, progress)
         try:
             if not careful and records.unreadable(connection, 1):
@@ -128,6 +129,7 @@ def _read_all(
 
 def _settle(connection: duckdb.DuckDBPyConnection, account: Account) -> None:
     """Complete the account from the tables, and assert that it adds up."""
+    account.refuse_doubled()
     account.left_out += records.left_out(connection)
     account.runs = records.record_count(connection)
     for file, job, problem in records.unreadable(connection, FIRST_FEW):

@@ -243,6 +243,16 @@ def left_out(connection: duckdb.DuckDBPyConnection) -> Counter[str]:
     return Counter(dict(counts))
 
 
+def partitions(connection: duckdb.DuckDBPyConnection) -> list[tuple[str, int]]:
+    """The partitions of ended records, also of those not asked for, by number of records."""
+    return connection.execute(
+        "SELECT partition, count(*) FROM records "
+        "WHERE partition IS NOT NULL AND (reason IS NULL OR reason IN "
+        "('other partition', 'no end time', 'before --since', 'after --until')) "
+        "GROUP BY partition ORDER BY count(*) DESC, partition"
+    ).fetchall()
+
+
 def record_count(connection: duckdb.DuckDBPyConnection) -> int:
     """How many records became part of runs."""
     row = connection.execute("SELECT coalesce(sum(records), 0)::BIGINT FROM runs").fetchone()

@@ -79,7 +79,7 @@ CREATE MACRO gpu_model_of(x, gres) AS
   END;
 """
 """Grammars: print_fields.c and parse_time.c of Slurm. `gres/gpu=4,gres/gpu:a100=4` is four GPUs;
-GRES is `[gres:]gpu[:model][:count][(…)]` of each node, where the model may begin with a digit (MIG);
+GRES is `[gres:]gpu[:model][:count][(…)]` of each node, and a model may begin with a digit (MIG);
 ReqMem of `…n` is per node, of `…c` per CPU, and 2147483648 in it is the per-CPU flag bit."""
 
 TEXT = tuple(
