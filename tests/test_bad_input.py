@@ -76,6 +76,94 @@ def test_what_is_no_sacct_output_is_refused_by_name_and_nothing_is_written(
     assert {"input"} == {entry.name for entry in tmp_path.iterdir()}
 
 
+# --- what sacct said on standard error, in the file -----------------------------------------------
+
+MESSAGES = (
+    "sacct: warning: The 'OverTimeLimit' option is deprecated|and ignored\n"
+    "slurm_load_federation: error: no answer\n"
+    "\n"
+    "/usr/bin/sacct: error: x|y|z\n"
+)
+FIXED = (
+    "JobID             State    Elapsed \n------------ ---------- ---------- \n"
+    "1               TIMEOUT   01:00:00 \n"
+)
+JSON = json.dumps(
+    {"jobs": [{"job_id": 1, "state": {"current": "FAILED"}, "time": {"start": 1, "elapsed": 60}}]}
+)
+
+
+@pytest.mark.parametrize(("mark", "newline"), [("", "\n"), ("", "\r\n"), ("\ufeff", "\n")])
+@pytest.mark.parametrize(
+    ("text", "columns"),
+    [
+        (GOOD, ""),
+        (GOOD.replace("\n", "|\n"), ""),
+        (FIXED, ""),
+        ("1|TIMEOUT|01:00:00\n", "JobID,State,Elapsed"),
+        ('JobID,State,Elapsed,JobName\n1,FAILED,01:00:00,"a,b"\n', ""),
+        (JSON, ""),
+    ],
+    ids=["parsable2", "parsable", "fixed", "no header", "quoted", "json"],
+)
+def test_messages_before_the_header_are_passed_over(
+    mark: str, newline: str, text: str, columns: str, tmp_path: Path
+) -> None:
+    clean, path = tmp_path / "clean", tmp_path / "input"
+    clean.write_text(text)
+    path.write_bytes(f"{mark}{MESSAGES}{text}".replace("\n", newline).encode())
+    told = [
+        json.loads(cedana_poc("analyze", file, "--columns", columns, "--json", "-").out)
+        for file in (clean, path)
+    ]
+    assert told[0]["rows"] == told[1]["rows"]
+    assert told[0]["totals"] == told[1]["totals"]
+    assert told[0]["totals"]["runs"]
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "sacct: error: Problem talking to the database: Connection refused",
+        "-bash: sacct: command not found",
+        "bash: line 1: sacct: command not found",
+        "slurmdbd: error: x",
+        "/usr/bin/sacct: error while loading shared libraries: libslurmfull.so",
+    ],
+)
+def test_a_file_of_messages_alone_is_refused_with_the_first_one(said: str, tmp_path: Path) -> None:
+    path = tmp_path / "input"
+    path.write_text(f"{said}\nsacct: error: again\n")
+    line = refused(path)
+    assert f"{path}: " in line
+    assert f"no output of sacct but the message {said!r}" in line
+
+
+def test_a_message_before_rows_without_a_header_is_quoted(tmp_path: Path) -> None:
+    path = tmp_path / "input"
+    path.write_text("sacct: error: one\n1|TIMEOUT|01:00:00\n")
+    line = refused(path)
+    assert "--columns" in line
+    assert "'sacct: error: one'" in line
+
+
+def test_a_long_message_is_cut(tmp_path: Path) -> None:
+    path = tmp_path / "input"
+    path.write_text(f"sacct: error: {'x' * 5000}\n")
+    assert len(refused(path)) < 400 + len(str(path))
+
+
+def test_lines_are_counted_from_the_first_message_on(tmp_path: Path) -> None:
+    path = tmp_path / "input"
+    path.write_text(f"sacct: error: one\n{HEADER}1.23E+07|FAILED|01:00:00\n")
+    assert "line 3, column jobid" in refused(path)
+    path.write_text(f"sacct: error: one\n{HEADER}1|FAILED|01:00:00\n" + "garbage\n" * 3)
+    assert "line 4: 1 fields" in cedana_poc("analyze", path).err
+
+
+# --- paths ----------------------------------------------------------------------------------------
+
+
 def test_a_missing_file_and_a_directory_are_told_apart(tmp_path: Path) -> None:
     assert "no such file" in refused(tmp_path / "none")
     assert "directory" in refused(tmp_path)

@@ -205,7 +205,7 @@ class _Reader:
         self, source: Source, dialect: Dialect, stream: Iterator[memoryview], writer: Writer
     ) -> None:
         if dialect.shape == "json":
-            self._read_json(source, stream, writer)
+            self._read_json(source, _skipped(stream, dialect.skip), writer)
         elif dialect.shape == "quoted":
             self._read_quoted(source, dialect, stream, writer)
         elif dialect.shape == "fixed":
