@@ -9,7 +9,7 @@ import stat
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -95,20 +95,23 @@ def _answer(
 
 
 def _write(request: Request, document: dict[str, Any]) -> None:
+    texts: dict[Path, str] = {}
+    folders: dict[Path, Mapping[str, output.Table]] = {}
     if request.html:
         from cedana_poc.report import render
 
-        output.write_text(request.html, render(document))
+        texts[request.html] = render(document)
     if request.data:
         from cedana_poc.data_tables import tables
 
-        output.write_tables(request.data, tables(document))
+        folders[request.data] = tables(document)
+    if request.json and request.json != "-":
+        texts[Path(request.json)] = output.to_json(document)
+    output.write(texts, folders)
     if request.json == "-":
         _show(output.to_json(document))
-        return
-    if request.json:
-        output.write_text(Path(request.json), output.to_json(document))
-    _show(f"{terminal.summary(document)}\n")
+    else:
+        _show(f"{terminal.summary(document)}\n")
 
 
 def _show(text: str) -> None:
@@ -211,6 +214,12 @@ def _check_outputs(request: Request) -> None:
             raise UserError(
                 "two outputs have one path", where=str(output_path), hint="name another file"
             )
+    if request.data and any(request.data.resolve() in path.parents for path in outputs):
+        raise UserError(
+            "another output is in this folder, which is replaced as a whole",
+            where=str(request.data),
+            hint="name a place outside it",
+        )
     if request.json and request.json != "-":
         output.check_writable(Path(request.json))
     if request.html:
