@@ -10,6 +10,7 @@ import typer
 
 from cedana_poc import __version__
 from cedana_poc.errors import UserError
+from cedana_poc.signals import tidy_end
 
 app = typer.Typer(
     name="cedana-poc",
@@ -59,7 +60,8 @@ def analyze(
     ] = "",
     until: Annotated[str, typer.Option(help="Keep runs that ended before this date or time.")] = "",
     partition: Annotated[
-        list[str] | None, typer.Option(help="Keep runs in this partition; may be repeated.")
+        list[str] | None,
+        typer.Option(help="Keep runs in this partition, or in any of a list a,b; may be repeated."),
     ] = None,
     nodes: Annotated[
         Path | None,
@@ -92,7 +94,8 @@ def analyze(
     Example: sacct -a -D -P -S 2026-01-01 -E 2026-03-31 -s CA,CD,F,NF,OOM,PR,RQ,TO -o ALL > jobs.txt
     then: cedana-poc analyze jobs.txt --timezone Europe/Berlin --html report.html
 
-    Exit codes: 0 done; 2 bad usage or input, nothing written; 130 interrupted.
+    Exit codes: 0 done; 2 bad usage or input, nothing written; 128 + n ended by signal n,
+    such as 130 for ctrl-C.
     """
     from cedana_poc.command import Request, run
 
@@ -117,12 +120,10 @@ def analyze(
     except UserError as error:
         print(f"cedana-poc: {error}", file=sys.stderr)
         code = error.exit_code
-    except KeyboardInterrupt:
-        print("cedana-poc: interrupted", file=sys.stderr)
-        code = 130
     raise typer.Exit(code)
 
 
 def main() -> None:
     """Entry point of the console script."""
-    app()
+    with tidy_end():
+        app()

@@ -5,9 +5,11 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import stat
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,8 +22,17 @@ from cedana_poc import analysis, output, terminal
 from cedana_poc.errors import UserError
 from cedana_poc.nodes import Nodes, read_nodes
 from cedana_poc.pseudonyms import load_key
+from cedana_poc.sacct import records
+from cedana_poc.sacct.account import Account
 from cedana_poc.sacct.load import Loaded, Progress, load
+from cedana_poc.sacct.source import mode
 from cedana_poc.sacct.wanted import Filter
+
+_NO_JOBS = ("steps", "unreadable", "cut last row")
+"""Reasons a row is left out for that say nothing of a job."""
+
+_MOST_NAMED = 10
+"""Partitions named to the user who asked for one that is not there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +61,7 @@ def run(request: Request) -> int:
         UserError: bad usage or input; nothing has been written then.
     """
     wanted = _filter(request)
+    _check_inputs(request.files)
     _check_outputs(request)
     nodes = read_nodes(request.nodes) if request.nodes else None
     options = _options(request)
@@ -75,26 +87,31 @@ def _answer(
         document = analysis.account_only(loaded, options)
         print(terminal.refusal(document), file=sys.stderr)
         return 2
+    _check_rows(loaded.account)
+    _check_partitions(loaded, options.partitions)
     document = analysis.analyse(loaded, options, nodes)
     _write(request, document)
     return 0
 
 
 def _write(request: Request, document: dict[str, Any]) -> None:
+    texts: dict[Path, str] = {}
+    folders: dict[Path, Mapping[str, output.Table]] = {}
     if request.html:
         from cedana_poc.report import render
 
-        output.write_text(request.html, render(document))
+        texts[request.html] = render(document)
     if request.data:
         from cedana_poc.data_tables import tables
 
-        output.write_tables(request.data, tables(document))
+        folders[request.data] = tables(document)
+    if request.json and request.json != "-":
+        texts[Path(request.json)] = output.to_json(document)
+    output.write(texts, folders)
     if request.json == "-":
         _show(output.to_json(document))
-        return
-    if request.json:
-        output.write_text(Path(request.json), output.to_json(document))
-    _show(f"{terminal.summary(document)}\n")
+    else:
+        _show(f"{terminal.summary(document)}\n")
 
 
 def _show(text: str) -> None:
@@ -126,6 +143,64 @@ def _room_told_of() -> Iterator[None]:
         ) from error
 
 
+def _check_inputs(files: tuple[Path, ...]) -> None:
+    """Refuse a pipe that is named twice: the second reading would find nothing, or never end."""
+    for path in (path for path, count in Counter(files).items() if count > 1):
+        if str(path) == "-" or stat.S_ISFIFO(mode(path)):
+            raise UserError(
+                "is named twice and can be read only once",
+                where="standard input" if str(path) == "-" else str(path),
+                hint="name it once",
+            )
+
+
+def _check_rows(account: Account) -> None:
+    """Refuse an input in which no row is a job's."""
+    others = Counter({name: account.left_out[name] for name in _NO_JOBS})
+    if account.rows_in > others.total():
+        return
+    first, *more = (file.path for file in account.inputs)
+    where = f"{first} and {len(more)} more" if more else first
+    if not account.rows_in:
+        raise UserError(
+            "no rows: sacct found no jobs",
+            where=where,
+            hint="export again with -a and a wider -S and -E",
+        )
+    counts = ", ".join(f"{n:,} {name}" for name, n in others.items() if n)
+    raise UserError(
+        f"none of the {account.rows_in:,} rows is a job ({counts})",
+        where=where,
+        hint="export again with sacct -X",
+    )
+
+
+def _check_partitions(loaded: Loaded, asked: tuple[str, ...]) -> None:
+    """Tell of partitions that no run has; refuse if no other was asked for."""
+    if not asked:
+        return
+    if "partition" not in loaded.columns:
+        raise UserError(
+            "there is no Partition column",
+            where="--partition",
+            hint="leave the option out, or export again with Partition among the fields",
+        )
+    seen = dict(records.partitions(loaded.connection))
+    missing = [name for name in asked if name not in seen]
+    if not missing:
+        return
+    named = [f"{name} ({count:,})" for name, count in seen.items()]
+    more = f" and {len(named) - _MOST_NAMED} more" if len(named) > _MOST_NAMED else ""
+    problem = UserError(
+        f"no run is in {' or '.join(missing)}",
+        where="--partition",
+        hint=f"there are {', '.join(named[:_MOST_NAMED])}{more}" if named else "no run has one",
+    )
+    if len(missing) == len(asked):
+        raise problem
+    print(f"cedana-poc: {problem}", file=sys.stderr)
+
+
 def _check_outputs(request: Request) -> None:
     named = [Path(request.json) if request.json not in ("", "-") else None, request.html]
     outputs = [path.resolve() for path in (*named, request.data) if path]
@@ -139,6 +214,12 @@ def _check_outputs(request: Request) -> None:
             raise UserError(
                 "two outputs have one path", where=str(output_path), hint="name another file"
             )
+    if request.data and any(request.data.resolve() in path.parents for path in outputs):
+        raise UserError(
+            "another output is in this folder, which is replaced as a whole",
+            where=str(request.data),
+            hint="name a place outside it",
+        )
     if request.json and request.json != "-":
         output.check_writable(Path(request.json))
     if request.html:
@@ -164,7 +245,18 @@ def _filter(request: Request) -> Filter:
             f"--since {request.since} is not before --until {request.until}",
             hint="--until is exclusive: the first moment that no longer counts",
         )
-    return Filter(since, until, request.partitions)
+    return Filter(since, until, _partitions(request))
+
+
+def _partitions(request: Request) -> tuple[str, ...]:
+    """The partitions asked for, each once; a comma separates them as in sacct's own option."""
+    words = [word.strip() for text in request.partitions for word in text.split(",")]
+    names = tuple(dict.fromkeys(filter(None, words)))
+    if request.partitions and not names:
+        raise UserError(
+            "no partition is named", where="--partition", hint="leave the option out for all"
+        )
+    return names
 
 
 def _seconds(option: str, text: str, zone: str | None) -> int | None:
@@ -185,7 +277,7 @@ def _options(request: Request) -> analysis.Options:
         timezone=request.timezone,
         since=request.since,
         until=request.until,
-        partitions=request.partitions,
+        partitions=_partitions(request),
         nodes_path=str(nodes or ""),
         nodes_sha256=hashlib.sha256(nodes.read_bytes()).hexdigest() if nodes else "",
         key=key,
@@ -203,7 +295,7 @@ def _progress(files: tuple[Path, ...]) -> Iterator[Progress | None]:
     from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as Bar
 
-    sizes = {str(path): path.stat().st_size for path in files if path.is_file()}
+    sizes = {str(path): path.stat().st_size for path in files if stat.S_ISREG(mode(path))}
     bar = Bar(
         TextColumn("reading"),
         BarColumn(),

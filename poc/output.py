@@ -3,11 +3,11 @@
 A file is written under a private name in the folder it goes to, flushed to the device, and then
 renamed over the earlier one. Whoever opens the path finds the whole earlier file or the whole new
 one, also after a full disk, an I/O error or a kill. A folder of tables is built beside its place
-and swapped in as a whole.
+and swapped in as a whole. Several outputs all wait so, and are then renamed one after the other.
 
 Limits: a hard link to the earlier file keeps the earlier content; a process killed outright can
-leave a file `.cedana-poc-….tmp` behind; and between the two renames that swap a folder a kill
-leaves the earlier folder under such a name.
+leave a file `.cedana-poc-….tmp` behind; between two renames a kill
+leaves some outputs new and some old, and an earlier folder under such a name.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def _utf8(text: str) -> bytes:
 
 
 def check_writable(path: Path) -> None:
-    """Fail now if `write_text(path)` would fail for a reason that can be known beforehand.
+    """Fail now if `write` would fail at this file for a reason that can be known beforehand.
 
     Raises:
         UserError: path is no regular file, is read-only, or its folder takes no new file.
@@ -92,28 +92,77 @@ def check_writable(path: Path) -> None:
         _probe(target.parent)
 
 
-def write_text(path: Path, text: str) -> None:
-    """Write text to path as UTF-8; the earlier file stays whole unless the new one is whole.
+def write(texts: Mapping[Path, str], folders: Mapping[Path, Mapping[str, Table]]) -> None:
+    """Write files and folders of tables, all of them or none; earlier ones stay whole until then.
 
-    A new file gets the mode the umask asks for, a replaced one keeps its mode and, where
-    permitted, its owner and group. If path is a symbolic link, the link stays and the file it
-    leads to is replaced, unless the link is another user's: in a shared folder anyone can put a
-    link in the place of an output.
+    A text becomes a file of UTF-8. A new file gets the mode the umask asks for, a replaced one
+    keeps its mode and, where permitted, its owner and group. If the path is a symbolic link, the
+    link stays and the file it leads to is replaced, unless the link is another user's: in a shared
+    folder anyone can put a link in the place of an output.
+
+    Each table becomes `NAME.csv` in its folder, which appears as a whole. An earlier folder is
+    replaced only if it is empty or holds nothing but what this tool wrote: the files that its
+    `cedana-poc-data.json` lists, with the SHA-256 they had.
 
     Raises:
-        UserError: nothing could be written; the earlier file is unchanged.
+        UserError: one could not be written. The others have been taken back, except that a file
+            which replaced an earlier one stays where replacing another file failed.
     """
-    with _told_to_user(path):
-        target = _target(path)
-        earlier = _existing(target, path)
-        temp = _beside(target)
-        try:
-            _create(temp, _utf8(text), earlier)
-            temp.replace(target)
-        except BaseException:
-            _discard(temp)
-            raise
-    _confirm(target)
+    with contextlib.ExitStack() as leaving:
+        staged: list[_File | _Folder] = []
+        for path, tables in folders.items():
+            staged.append(_Folder(path, tables))
+            leaving.callback(staged[-1].discard)
+        for path, text in texts.items():
+            staged.append(_File(path, text))
+            leaving.callback(staged[-1].discard)
+        _put_in_place(sorted(staged, key=lambda one: one.is_final))
+    with contextlib.ExitStack() as finishing:
+        for one in staged:
+            finishing.callback(one.finish)
+
+
+def _put_in_place(staged: Sequence[_File | _Folder]) -> None:
+    with contextlib.ExitStack() as undo:
+        for one in staged:
+            one.put_in_place()
+            undo.callback(one.take_back)
+        undo.pop_all()
+
+
+class _File:
+    """A text that waits, whole and on the device, beside the place it goes to.
+
+    Attributes:
+        is_final: once in place it cannot be taken back, since it replaces an earlier file.
+    """
+
+    def __init__(self, path: Path, text: str) -> None:
+        self._named = path
+        with _told_to_user(path):
+            self._target = _target(path)
+            earlier = _existing(self._target, path)
+            self.is_final = earlier is not None
+            self._temp = _beside(self._target)
+            try:
+                _create(self._temp, _utf8(text), earlier)
+            except BaseException:
+                self.discard()
+                raise
+
+    def put_in_place(self) -> None:
+        with _told_to_user(self._named):
+            self._temp.replace(self._target)
+
+    def take_back(self) -> None:
+        if not self.is_final:
+            _discard(self._target)
+
+    def finish(self) -> None:
+        _confirm(self._target)
+
+    def discard(self) -> None:
+        _discard(self._temp)
 
 
 def create_private(path: Path, data: bytes) -> None:
@@ -251,7 +300,7 @@ def _flush(folder: Path) -> None:
 
 
 def check_tables_folder(directory: Path) -> None:
-    """Fail now if `write_tables(directory)` would fail for a reason known beforehand.
+    """Fail now if `write` would fail at this folder for a reason known beforehand.
 
     Raises:
         UserError: directory holds anything that this tool did not write, or its parent folder
@@ -263,28 +312,68 @@ def check_tables_folder(directory: Path) -> None:
         _probe(folder.parent)
 
 
-def write_tables(directory: Path, tables: Mapping[str, Table]) -> None:
-    """Write each table to `directory/NAME.csv`; the folder appears as a whole.
+class _Folder:
+    """Tables that wait, whole and on the device, beside the folder they become.
 
-    An earlier folder is replaced only if it is empty or holds nothing but what this tool wrote:
-    the files that its `cedana-poc-data.json` lists, with the SHA-256 they had.
-
-    Raises:
-        UserError: nothing could be written; the earlier folder is unchanged.
+    Attributes:
+        is_final: never: an earlier folder is put aside, and put back if need be.
     """
-    contents = {f"{name}.csv": _utf8(to_csv(table)) for name, table in tables.items()}
-    contents[MARKER] = _marker(contents)
-    with _told_to_user(directory):
-        folder = _target(directory)
-        earlier = _existing_folder(folder, directory)
-        built = _beside(folder)
+
+    is_final = False
+
+    def __init__(self, path: Path, tables: Mapping[str, Table]) -> None:
+        contents = {f"{name}.csv": _utf8(to_csv(table)) for name, table in tables.items()}
+        contents[MARKER] = _marker(contents)
+        self._named = path
+        self._earlier_files: Sequence[Path] = ()
+        with _told_to_user(path):
+            self._target = _target(path)
+            self._earlier = _existing_folder(self._target, path)
+            self._temp, self._aside = _beside(self._target), _beside(self._target)
+            try:
+                _build(self._temp, contents, self._earlier)
+            except BaseException:
+                self.discard()
+                raise
+
+    def put_in_place(self) -> None:
+        with _told_to_user(self._named):
+            if self._earlier is None:
+                self._temp.rename(self._target)
+                return
+            self._target.rename(self._aside)
+            try:
+                # Looked at again under a name that nobody else knows: a file may have come since.
+                self._earlier_files = _own_files(self._aside, self._named)
+                self._temp.rename(self._target)
+            except BaseException:
+                self._put_back()
+                raise
+
+    def take_back(self) -> None:
+        with contextlib.suppress(OSError):
+            self._target.rename(self._temp)
+        if self._earlier is not None:
+            self._put_back()
+
+    def _put_back(self) -> None:
         try:
-            _build(built, contents, earlier)
-            _swap_in(built, folder, directory, replaces=earlier is not None)
-        except BaseException:
-            shutil.rmtree(built, ignore_errors=True)
-            raise
-    _confirm(folder)
+            self._aside.rename(self._target)
+        except OSError as error:
+            raise UserError(
+                f"could not be replaced nor put back: {error.strerror}",
+                where=str(self._named),
+                hint=f"the earlier folder is kept as {self._aside}",
+            ) from error
+
+    def finish(self) -> None:
+        """Remove the earlier folder, which nothing will ask for any more."""
+        if self._earlier is not None:
+            _remove(self._aside, self._earlier_files, self._named)
+        _confirm(self._target)
+
+    def discard(self) -> None:
+        shutil.rmtree(self._temp, ignore_errors=True)
 
 
 def _marker(contents: Mapping[str, bytes]) -> bytes:
@@ -353,33 +442,6 @@ def _build(built: Path, contents: Mapping[str, bytes], earlier: os.stat_result |
         _create(built / name, data)
     built.chmod(earlier.st_mode & 0o777 if earlier else 0o777 & ~_umask())
     _flush(built)
-
-
-def _swap_in(built: Path, folder: Path, named: Path, *, replaces: bool) -> None:
-    if not replaces:
-        built.rename(folder)
-        return
-    aside = _beside(folder)
-    folder.rename(aside)
-    try:
-        # Looked at again under a name that nobody else knows: a file may have come since.
-        files = _own_files(aside, named)
-        built.rename(folder)
-    except BaseException:
-        _put_back(aside, folder, named)
-        raise
-    _remove(aside, files, named)
-
-
-def _put_back(aside: Path, folder: Path, named: Path) -> None:
-    try:
-        aside.rename(folder)
-    except OSError as error:
-        raise UserError(
-            f"could not be replaced nor put back: {error.strerror}",
-            where=str(named),
-            hint=f"the earlier folder is kept as {aside}",
-        ) from error
 
 
 def _remove(aside: Path, files: Sequence[Path], named: Path) -> None:

@@ -37,9 +37,10 @@ NOT_ADDRESSABLE = (
 )
 
 _UNSUPPORTED_GPU = (
-    r"^(mi\d|instinct|gfx|vega|radeon|amd|max1\d|pvc|ponte|intel|gaudi|hpu|\d+g\.\d+gb)"
+    r"(^|\+)(mi\d|instinct|gfx|vega|radeon|amd|max1\d|pvc|ponte|intel|gaudi|hpu)|\d+g\.\d+gb"
 )
-"""AMD, Intel and Habana devices and MIG slices: no open or closed engine restores them."""
+"""AMD, Intel and Habana devices and MIG slices, `1g.10gb` or `a100_1g.10gb`, alone or among others:
+no open or closed engine restores them."""
 
 _KIND = f"""
 CREATE TABLE at_wall AS

@@ -232,6 +232,9 @@ def test_partitions_add_up_and_are_named_among_the_options(file: Path) -> None:
     assert (1, {**left, "other partition": 3}) == jobs(found)
     assert ["gpu"] == found["options"]["partitions"]
     assert (4, left) == jobs(document(file, "--partition", "gpu", "--partition", "cpu"))
+    listed = document(file, "--partition", "gpu, cpu")
+    assert (4, left) == jobs(listed)
+    assert ["gpu", "cpu"] == listed["options"]["partitions"]
 
 
 # --- node sizes -----------------------------------------------------------------------------------

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
+import os
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -131,3 +134,33 @@ def test_two_outputs_cannot_have_one_path(file: Path, tmp_path: Path) -> None:
     assert (2, "") == (ended.code, ended.out)
     assert str(tmp_path / "out") in ended.err
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("option", ["--json", "--html"])
+def test_no_output_is_in_the_folder_of_tables(file: Path, tmp_path: Path, option: str) -> None:
+    (tmp_path / "data").mkdir()
+    ended = cedana_poc("analyze", file, "--data", tmp_path / "data", option, tmp_path / "data/out")
+    assert (2, "") == (ended.code, ended.out)
+    assert "another output is in this folder" in ended.err
+    assert [] == list((tmp_path / "data").iterdir())
+
+
+@pytest.mark.parametrize("call", ["rename", "replace"])
+def test_one_output_that_fails_takes_the_others_back(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    real: Callable[[Path, Path], None] = getattr(os, call)
+
+    def failing(old: Path, new: Path) -> None:
+        if Path(new).name in ("data", "report.html"):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        real(old, new)
+
+    monkeypatch.setattr(os, call, failing)
+    outputs = {"--json": "out.json", "--html": "report.html", "--data": "data"}
+    options = [word for option, name in outputs.items() for word in (option, tmp_path / name)]
+    ended = cedana_poc("analyze", file, *options)
+    assert (2, "") == (ended.code, ended.out)
+    (line,) = ended.err.splitlines()
+    assert os.strerror(errno.EIO) in line
+    assert [file.name] == [entry.name for entry in tmp_path.iterdir()]

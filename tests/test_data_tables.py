@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 from sample_analysis import hostile, no_runs, sample, unknown
+from writing import write_tables
 
 from cedana_poc.data_tables import USAGE, tables
-from cedana_poc.output import Table, to_csv, write_tables
+from cedana_poc.output import Table, to_csv
 
 NAMES = (
     *("by_kind", "by_state", "addressable", "rows", "partitions", "limit_bands", "sizes"),

@@ -432,7 +432,11 @@ BAD = {
     "html, late": (d.with_bom(b"\n  <HTML>\n"), "HTML"),
     "xml": (b"<?xml version='1.0'?><a/>\n", "HTML or XML"),
     "no header": (d.delimited(JOBS, header=False), "--columns"),
-    "prose": (b"sacct: error: Unable to connect to the database\n", "--columns"),
+    "prose": (b"the nightly export did not run\n", "--columns"),
+    "a message": (
+        b"sacct: error: Unable to connect to the database\n",
+        "'sacct: error: Unable to connect to the database'",
+    ),
     "no state": (d.delimited(JOBS, ("jobid", "elapsed", "nnodes")), "no State column"),
     "no time": (d.delimited(JOBS, ("jobid", "state", "start")), "no usable time column"),
     "twice": (d.delimited(JOBS, ("jobid", "state", "elapsed", "state")), "named twice"),

@@ -16,6 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from machine import NOBODY, ordinary_user
+from writing import write_tables, write_text
 
 from cedana_poc import output
 from cedana_poc.errors import UserError
@@ -53,14 +54,14 @@ def message(error: pytest.ExceptionInfo[UserError]) -> str:
 
 
 def test_text_arrives_as_utf8_with_its_line_ends(tmp_path: Path) -> None:
-    output.write_text(tmp_path / "a.txt", "größe\r\n☃\n")
+    write_text(tmp_path / "a.txt", "größe\r\n☃\n")
 
     assert "größe\r\n☃\n".encode() == (tmp_path / "a.txt").read_bytes()
     assert names(tmp_path) == ["a.txt"]
 
 
 def test_byte_that_was_not_utf8_is_written_as_an_escape(tmp_path: Path) -> None:
-    output.write_text(tmp_path / "a.txt", "name \udcff")
+    write_text(tmp_path / "a.txt", "name \udcff")
 
     assert (tmp_path / "a.txt").read_bytes() == b"name \\udcff"
 
@@ -71,7 +72,7 @@ def test_new_file_gets_the_mode_the_umask_asks_for(
 ) -> None:
     before = os.umask(umask)
     try:
-        output.write_text(tmp_path / "a.txt", "x")
+        write_text(tmp_path / "a.txt", "x")
         assert umask == os.umask(umask)
     finally:
         os.umask(before)
@@ -84,7 +85,7 @@ def test_replaced_file_keeps_its_mode(tmp_path: Path) -> None:
     path.write_text("old")
     path.chmod(0o640)
 
-    output.write_text(path, "new")
+    write_text(path, "new")
 
     assert path.read_text() == "new"
     assert mode(path) == 0o640
@@ -96,7 +97,7 @@ def test_file_replaced_by_root_keeps_its_owner_and_group(tmp_path: Path) -> None
     path.write_text("old")
     os.chown(path, NOBODY, NOBODY)
 
-    output.write_text(path, "new")
+    write_text(path, "new")
 
     assert (path.stat().st_uid, path.stat().st_gid) == (NOBODY, NOBODY)
 
@@ -108,7 +109,7 @@ def test_group_bits_are_not_handed_to_another_group(open_folder: Path) -> None:
     path.chmod(0o666)
 
     with ordinary_user():
-        output.write_text(path, "new")
+        write_text(path, "new")
 
     assert path.read_text() == "new"
     assert mode(path) == 0o606
@@ -119,8 +120,8 @@ def test_symbolic_link_stays_and_the_file_it_leads_to_is_replaced(tmp_path: Path
     link = tmp_path / "latest.html"
     link.symlink_to("data/report.html")
 
-    output.write_text(link, "first")
-    output.write_text(link, "second")
+    write_text(link, "first")
+    write_text(link, "second")
 
     assert link.is_symlink()
     assert (tmp_path / "data" / "report.html").read_text() == "second"
@@ -134,7 +135,7 @@ def test_symbolic_link_of_another_user_is_not_followed(open_folder: Path) -> Non
     (open_folder / "precious").write_text("kept")
     os.lchown(link, NOBODY, NOBODY)
 
-    for refused in (output.check_writable, lambda path: output.write_text(path, "x")):
+    for refused in (output.check_writable, lambda path: write_text(path, "x")):
         with pytest.raises(UserError) as error:
             refused(link)
         assert "symbolic link of another user; name the file itself" in message(error)
@@ -181,7 +182,7 @@ def test_path_that_cannot_be_written_fails_before_the_work_and_at_the_work(
     path = bad_path(tmp_path)  # type: ignore[operator]
     before = sorted(tmp_path.iterdir())
 
-    for refused in (output.check_writable, lambda each: output.write_text(each, "x")):
+    for refused in (output.check_writable, lambda each: write_text(each, "x")):
         with pytest.raises(UserError) as error:
             refused(path)
         assert reason in message(error)
@@ -215,7 +216,7 @@ def test_write_protected_file_is_refused(open_folder: Path) -> None:
     path.write_text("keep")
     path.chmod(0o444)
 
-    for refused in (output.check_writable, lambda path: output.write_text(path, "x")):
+    for refused in (output.check_writable, lambda path: write_text(path, "x")):
         with ordinary_user(), pytest.raises(UserError, match="is write-protected"):
             refused(path)
 
@@ -226,7 +227,7 @@ def test_folder_that_may_not_be_listed_still_takes_the_file(open_folder: Path) -
     open_folder.chmod(0o333)
 
     with ordinary_user():
-        output.write_text(open_folder / "a.txt", "x")
+        write_text(open_folder / "a.txt", "x")
 
     open_folder.chmod(0o777)
     assert names(open_folder) == ["a.txt"]
@@ -329,7 +330,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 def test_tables_become_a_folder_with_a_list_of_its_files(tmp_path: Path) -> None:
-    output.write_tables(tmp_path / "data", TABLES)
+    write_tables(tmp_path / "data", TABLES)
 
     assert names(tmp_path) == ["data"]
     assert contents(tmp_path / "data")["rows.csv"] == b'"reason","rows"\n"steps",3\n"pending",1\n'
@@ -341,7 +342,7 @@ def test_tables_become_a_folder_with_a_list_of_its_files(tmp_path: Path) -> None
 def test_new_folder_gets_the_mode_the_umask_asks_for(tmp_path: Path) -> None:
     before = os.umask(0o027)
     try:
-        output.write_tables(tmp_path / "data", TABLES)
+        write_tables(tmp_path / "data", TABLES)
     finally:
         os.umask(before)
 
@@ -350,11 +351,11 @@ def test_new_folder_gets_the_mode_the_umask_asks_for(tmp_path: Path) -> None:
 
 
 def test_earlier_folder_of_this_tool_is_replaced_as_a_whole(tmp_path: Path) -> None:
-    output.write_tables(tmp_path / "data", TABLES | {"old": (("a",), [])})
+    write_tables(tmp_path / "data", TABLES | {"old": (("a",), [])})
     (tmp_path / "data").chmod(0o750)
 
     output.check_tables_folder(tmp_path / "data")
-    output.write_tables(tmp_path / "data", TABLES)
+    write_tables(tmp_path / "data", TABLES)
 
     assert names(tmp_path) == ["data"]
     assert {"cedana-poc-data.json", "rows.csv", "users.csv"} == set(contents(tmp_path / "data"))
@@ -364,7 +365,7 @@ def test_earlier_folder_of_this_tool_is_replaced_as_a_whole(tmp_path: Path) -> N
 def test_empty_folder_is_taken(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
 
-    output.write_tables(tmp_path / "data", TABLES)
+    write_tables(tmp_path / "data", TABLES)
 
     assert len(contents(tmp_path / "data")) == 3
 
@@ -372,8 +373,8 @@ def test_empty_folder_is_taken(tmp_path: Path) -> None:
 def test_link_to_a_folder_stays_and_its_folder_is_replaced(tmp_path: Path) -> None:
     (tmp_path / "latest").symlink_to("data")
 
-    output.write_tables(tmp_path / "latest", TABLES)
-    output.write_tables(tmp_path / "latest", TABLES)
+    write_tables(tmp_path / "latest", TABLES)
+    write_tables(tmp_path / "latest", TABLES)
 
     assert (tmp_path / "latest").is_symlink()
     assert names(tmp_path) == ["data", "latest"]
@@ -431,11 +432,11 @@ FOREIGN = [
 
 @pytest.mark.parametrize("change", FOREIGN)
 def test_folder_with_anything_of_the_user_is_never_replaced(tmp_path: Path, change: object) -> None:
-    output.write_tables(tmp_path / "data", TABLES)
+    write_tables(tmp_path / "data", TABLES)
     change(tmp_path / "data")  # type: ignore[operator]
     before = sorted((tmp_path / "data").iterdir())
 
-    for refused in (output.check_tables_folder, lambda path: output.write_tables(path, TABLES)):
+    for refused in (output.check_tables_folder, lambda path: write_tables(path, TABLES)):
         with pytest.raises(UserError) as error:
             refused(tmp_path / "data")
         assert message(error).startswith(f"{tmp_path}/data: h")
@@ -447,7 +448,7 @@ def test_folder_with_anything_of_the_user_is_never_replaced(tmp_path: Path, chan
 def test_file_that_comes_while_the_tables_are_built_is_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    output.write_tables(tmp_path / "data", TABLES)
+    write_tables(tmp_path / "data", TABLES)
     real_build = output._build
 
     def build_while_the_user_works(*arguments: object) -> None:
@@ -456,7 +457,7 @@ def test_file_that_comes_while_the_tables_are_built_is_kept(
 
     monkeypatch.setattr(output, "_build", build_while_the_user_works)
     with pytest.raises(UserError) as error:
-        output.write_tables(tmp_path / "data", TABLES)
+        write_tables(tmp_path / "data", TABLES)
 
     assert "holds notes.txt" in message(error)
     assert contents(tmp_path / "data")["notes.txt"] == b"mine"
@@ -477,7 +478,7 @@ def test_place_that_cannot_hold_the_folder_fails_before_the_work(
 ) -> None:
     path = bad_path(tmp_path)  # type: ignore[operator]
 
-    for refused in (output.check_tables_folder, lambda each: output.write_tables(each, TABLES)):
+    for refused in (output.check_tables_folder, lambda each: write_tables(each, TABLES)):
         with pytest.raises(UserError, match=reason):
             refused(path)
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from machine import make_read_only, small_file_system
+from writing import write_tables, write_text
 
 from cedana_poc import output
 from cedana_poc.errors import UserError
@@ -97,7 +98,7 @@ def test_fault_at_any_call_leaves_one_whole_file(
     for fault in faults(name, code, lasting=lasting):
         path.write_text(OLD)
 
-        told = fault.told(lambda: output.write_text(path, NEW))
+        told = fault.told(lambda: write_text(path, NEW))
 
         assert names(tmp_path) == ["report.html"]
         assert path.read_text() in (OLD, NEW)
@@ -118,7 +119,7 @@ def test_fault_at_any_call_leaves_no_part_of_a_new_file(
 ) -> None:
     path = tmp_path / "report.html"
     for fault in faults(name, code):
-        told = fault.told(lambda: output.write_text(path, NEW))
+        told = fault.told(lambda: write_text(path, NEW))
 
         complete = not told or "is complete" in told
         assert snapshot(tmp_path) == ({"report.html": NEW.encode()} if complete else {})
@@ -134,7 +135,7 @@ def test_interruption_by_the_user_leaves_the_earlier_file(
     (tmp_path / "a.txt").write_text(OLD)
     monkeypatch.setattr(os, "fsync", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        output.write_text(tmp_path / "a.txt", NEW)
+        write_text(tmp_path / "a.txt", NEW)
 
     assert {"a.txt": OLD.encode()} == snapshot(tmp_path)
 
@@ -145,7 +146,7 @@ def test_file_system_that_cannot_flush_folders_is_no_error(
 ) -> None:
     monkeypatch.setattr(os, "fsync", Fault("fsync", 2, code))
 
-    output.write_text(tmp_path / "a.txt", NEW)
+    write_text(tmp_path / "a.txt", NEW)
 
     assert (tmp_path / "a.txt").read_text() == NEW
 
@@ -153,8 +154,8 @@ def test_file_system_that_cannot_flush_folders_is_no_error(
 def test_next_write_after_a_fault_succeeds(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     for fault in faults("write", errno.ENOSPC):
-        fault.told(lambda: output.write_text(path, OLD))
-        output.write_text(path, NEW)
+        fault.told(lambda: write_text(path, OLD))
+        write_text(path, NEW)
 
         assert {"a.txt": NEW.encode()} == snapshot(tmp_path)
 
@@ -176,14 +177,14 @@ FOLDER_CALLS = [
 def test_fault_at_any_call_leaves_one_whole_folder(tmp_path: Path, name: str, code: int) -> None:
     work, folder = tmp_path / "work", tmp_path / "work" / "data"
     work.mkdir()
-    output.write_tables(folder, NEW_TABLES)
+    write_tables(folder, NEW_TABLES)
     new = snapshot(folder)
     replaced = []
     for fault in faults(name, code):
-        output.write_tables(folder, OLD_TABLES)
+        write_tables(folder, OLD_TABLES)
         old = snapshot(folder)
 
-        told = fault.told(lambda: output.write_tables(folder, NEW_TABLES))
+        told = fault.told(lambda: write_tables(folder, NEW_TABLES))
 
         assert names(work) == ["data"]
         assert snapshot(folder) in (old, new)
@@ -199,11 +200,11 @@ def test_fault_at_any_call_leaves_one_whole_folder(tmp_path: Path, name: str, co
 def test_earlier_folder_that_cannot_be_removed_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    output.write_tables(tmp_path / "data", OLD_TABLES)
+    write_tables(tmp_path / "data", OLD_TABLES)
     monkeypatch.setattr(os, name, Fault(name, 1, errno.EBUSY))
 
     with pytest.raises(UserError) as error:
-        output.write_tables(tmp_path / "data", NEW_TABLES)
+        write_tables(tmp_path / "data", NEW_TABLES)
 
     (aside,) = [path for path in tmp_path.iterdir() if path.name != "data"]
     assert str(error.value).endswith(f"; remove {aside}")
@@ -213,14 +214,112 @@ def test_earlier_folder_that_cannot_be_removed_is_named(
 def test_earlier_folder_that_cannot_be_put_back_is_named_and_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    output.write_tables(tmp_path / "data", OLD_TABLES)
+    write_tables(tmp_path / "data", OLD_TABLES)
     old = snapshot(tmp_path / "data")
     monkeypatch.setattr(os, "rename", Fault("rename", 2, errno.EIO, lasting=True))
 
     with pytest.raises(UserError) as error:
-        output.write_tables(tmp_path / "data", NEW_TABLES)
+        write_tables(tmp_path / "data", NEW_TABLES)
 
     (aside,) = tmp_path.iterdir()
+    assert str(error.value).endswith(f"; the earlier folder is kept as {aside}")
+    assert old == snapshot(aside)
+
+
+# --- several outputs at once ---
+
+SEVERAL_CALLS = sorted({*CALLS, *FOLDER_CALLS})
+
+
+def write_three(folder: Path, text: str, tables: dict[str, output.Table]) -> None:
+    texts = {folder / "a.html": text, folder / "elsewhere" / "b.json": text}
+    output.write(texts, {folder / "data": tables})
+
+
+@pytest.mark.parametrize(("name", "code"), [c for c in SEVERAL_CALLS if c[0] != "listdir"])
+def test_fault_at_any_call_leaves_all_new_outputs_or_none(
+    tmp_path: Path, name: str, code: int
+) -> None:
+    left = []
+    for place, fault in enumerate(faults(name, code)):
+        folder = tmp_path / str(place)
+        (folder / "elsewhere").mkdir(parents=True)
+
+        told = fault.told(lambda: write_three(folder, NEW, NEW_TABLES))  # noqa: B023
+
+        complete = not told or "is complete" in told
+        assert fault.hit == bool(told)
+        assert {True: 7, False: 1}[complete] == len(snapshot(folder))
+        left.append(complete)
+    assert not left[0]
+    assert left == sorted(left)
+
+
+@pytest.mark.parametrize(("name", "code"), SEVERAL_CALLS)
+def test_fault_before_a_file_is_replaced_leaves_all_earlier_outputs(
+    tmp_path: Path, name: str, code: int
+) -> None:
+    """Of two files that both replace an earlier one, the first cannot be taken back."""
+    for place, fault in enumerate(faults(name, code)):
+        folder = tmp_path / str(place)
+        (folder / "elsewhere").mkdir(parents=True)
+        write_three(folder, OLD, OLD_TABLES)
+        old = snapshot(folder)
+
+        told = fault.told(lambda: write_three(folder, NEW, NEW_TABLES))  # noqa: B023
+
+        found = snapshot(folder)
+        assert [] == [path for path in found if ".cedana-poc" in path]
+        assert found["elsewhere/b.json"] in (OLD.encode(), NEW.encode())
+        if not told or "is complete" in told:
+            assert {found["a.html"], found["elsewhere/b.json"]} == {NEW.encode()}
+            assert "data/b.csv" in found
+        elif (name, fault.nth) == ("replace", 2):
+            assert {**old, "a.html": NEW.encode()} == found
+        else:
+            assert old == found
+
+
+def test_new_outputs_are_taken_back_and_earlier_files_are_never_removed(tmp_path: Path) -> None:
+    """The file that replaces an earlier one comes last, wherever it is named."""
+    write_text(tmp_path / "old.html", OLD)
+    texts = {tmp_path / "old.html": NEW, tmp_path / "new.json": NEW}
+
+    fault = Fault("replace", 2, errno.EIO)
+    told = fault.told(lambda: output.write(texts, {tmp_path / "data": NEW_TABLES}))
+
+    assert told.startswith(f"{tmp_path / 'old.html'}: ")
+    assert {"old.html": OLD.encode()} == snapshot(tmp_path)
+
+
+def test_interruption_between_two_outputs_leaves_what_was_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_tables(tmp_path / "data", OLD_TABLES)
+    before = snapshot(tmp_path)
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "replace", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        output.write({tmp_path / "a.html": NEW}, {tmp_path / "data": NEW_TABLES})
+
+    assert before == snapshot(tmp_path)
+
+
+def test_folder_that_can_neither_be_taken_back_is_told_and_the_earlier_one_is_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_tables(tmp_path / "data", OLD_TABLES)
+    old = snapshot(tmp_path / "data")
+    monkeypatch.setattr(os, "replace", Fault("replace", 1, errno.EIO))
+    monkeypatch.setattr(os, "rename", Fault("rename", 3, errno.EIO, lasting=True))
+
+    with pytest.raises(UserError) as error:
+        output.write({tmp_path / "a.html": NEW}, {tmp_path / "data": NEW_TABLES})
+
+    (aside,) = [path for path in tmp_path.iterdir() if path.name != "data"]
     assert str(error.value).endswith(f"; the earlier folder is kept as {aside}")
     assert old == snapshot(aside)
 
@@ -256,7 +355,7 @@ def steps(monkeypatch: pytest.MonkeyPatch, action: Callable[[], object]) -> list
 def test_file_is_on_the_device_before_it_is_renamed_and_its_name_after(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = steps(monkeypatch, lambda: output.write_text(tmp_path / "a.txt", NEW))
+    made = steps(monkeypatch, lambda: write_text(tmp_path / "a.txt", NEW))
 
     temp = ".cedana-poc-temp.tmp"
     assert made == [f"flush {temp}", f"rename {temp} a.txt", f"flush {tmp_path.name}"]
@@ -265,7 +364,7 @@ def test_file_is_on_the_device_before_it_is_renamed_and_its_name_after(
 def test_folder_is_on_the_device_before_it_is_renamed_and_its_name_after(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = steps(monkeypatch, lambda: output.write_tables(tmp_path / "data", NEW_TABLES))
+    made = steps(monkeypatch, lambda: write_tables(tmp_path / "data", NEW_TABLES))
 
     temp = ".cedana-poc-temp.tmp"
     files = ["flush a.csv", "flush b.csv", "flush cedana-poc-data.json"]
@@ -280,7 +379,7 @@ def test_link_in_the_place_of_the_private_file_is_not_followed(
     monkeypatch.setattr(secrets, "token_hex", lambda _: "temp")
 
     with pytest.raises(UserError, match="File exists"):
-        output.write_text(tmp_path / "a.txt", NEW)
+        write_text(tmp_path / "a.txt", NEW)
 
     assert (tmp_path / "precious").read_text() == "kept"
 
@@ -290,17 +389,17 @@ def test_link_in_the_place_of_the_private_file_is_not_followed(
 
 def test_full_disk_keeps_the_earlier_file_and_folder(tmp_path: Path) -> None:
     with small_file_system(tmp_path / "small") as small:
-        output.write_text(small / "a.txt", "x" * 20_000)
-        output.write_tables(small / "data", OLD_TABLES)
+        write_text(small / "a.txt", "x" * 20_000)
+        write_tables(small / "data", OLD_TABLES)
         before = snapshot(small)
 
         with pytest.raises(UserError, match="No space left on device"):
-            output.write_text(small / "a.txt", "y" * 100_000)
+            write_text(small / "a.txt", "y" * 100_000)
         with pytest.raises(UserError, match="No space left on device"):
-            output.write_tables(small / "data", {"a": (("x",), [("y" * 100_000,)])})
+            write_tables(small / "data", {"a": (("x",), [("y" * 100_000,)])})
 
         assert before == snapshot(small)
-        output.write_text(small / "a.txt", "z" * 20_000)
+        write_text(small / "a.txt", "z" * 20_000)
 
 
 def test_disk_without_a_free_inode_is_found_before_the_work(tmp_path: Path) -> None:

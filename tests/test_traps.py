@@ -980,6 +980,68 @@ def test_repeats_of_all_cases_add_up(repeated: Told) -> None:
     assert {False} == {chain["escalating"] for chain in found["chains"]}, "all limits are equal"
 
 
+# --- GRES, as Slurm printed it before it printed TRES ---------------------------------------------
+
+OLD_GRES: tuple[tuple[str, int, str | None, bool], ...] = (
+    ("gpu", 1, None, False),
+    ("gpu:2", 2, None, False),
+    ("gpu:0", 0, None, False),
+    ("gpu:a100", 1, "a100", False),
+    ("gpu:a100:2(S:0-1)", 2, "a100", False),
+    ("gpu:a100:2(IDX:0,2),gpu:v100:1(IDX:1)", 3, "a100+v100", False),
+    ("gpu:2080:4", 4, "2080", False),
+    ("gpu:1g.10gb:2", 2, "1g.10gb", True),
+    ("gpu:1g.10gb", 1, "1g.10gb", True),
+    ("gpu:a100_3g.20gb:1", 1, "a100_3g.20gb", True),
+    ("gpu:a100:1,gpu:mi250:1", 2, "a100+mi250", True),
+    ("gres:gpu:a100:2", 2, "a100", False),
+    ("gres/gpu:a100=2", 2, "a100", False),
+    ("gres/gpu=4,gres/gpu:a100=4", 4, "a100", False),
+    ("gpumem:100,gpu_mps:50", 0, None, False),
+    ("shard:8,gpu:1", 1, None, False),
+)
+"""GRES, the GPUs and models in it, and whether some are none that an engine restores."""
+
+
+@pytest.mark.parametrize("column", ["AllocGRES", "ReqGRES"])
+@pytest.mark.parametrize(("gres", "gpus", "model", "unsupported"), OLD_GRES)
+def test_gpus_of_gres(
+    tmp_path: Path, column: str, gres: str, gpus: int, model: str | None, unsupported: bool
+) -> None:
+    path = tmp_path / "gres.psv"
+    rows = [{**row("1", "TIMEOUT", "01:00:00", "01:00:00"), column: gres}]
+    path.write_text(printed(rows, (*COLUMNS, column), without=("AllocTRES",)))
+    (run,) = analysed(path).runs
+    assert (gpus, model) == (run.gpus, run.gpu_model)
+    assert ("gpu_not_supported" if unsupported else "addressable") == run.coverable
+
+
+@pytest.mark.parametrize(("gres", "gpus"), [("gpu:a100:2", 6), ("gres/gpu:a100=6", 6)])
+def test_gres_is_of_each_node_and_tres_of_the_job(tmp_path: Path, gres: str, gpus: int) -> None:
+    path = tmp_path / "gres.psv"
+    rows = [{**row("1", "TIMEOUT", "01:00:00", "01:00:00", nnodes="3"), "ReqGRES": gres}]
+    path.write_text(printed(rows, (*COLUMNS, "ReqGRES"), without=("AllocTRES",)))
+    (run,) = analysed(path).runs
+    assert gpus == run.gpus
+
+
+def test_gres_of_an_unknown_number_of_nodes_gives_no_number_of_gpus(tmp_path: Path) -> None:
+    path = tmp_path / "gres.psv"
+    rows = [{**row("1", "TIMEOUT", "01:00:00", "01:00:00"), "ReqGRES": "gpu:2"}]
+    path.write_text(printed(rows, (*COLUMNS, "ReqGRES"), without=("AllocTRES", "NNodes")))
+    (run,) = analysed(path).runs
+    assert run.gpus is None
+
+
+@pytest.mark.parametrize("model", ["1g.10gb", "a100_3g.20gb", "nvidia_a100_1g.5gb"])
+def test_a_slice_of_a_gpu_is_not_supported_however_it_is_named(tmp_path: Path, model: str) -> None:
+    path = tmp_path / "tres.psv"
+    rows = [row("1", "TIMEOUT", "01:00:00", "01:00:00", alloctres=f"cpu=4,gres/gpu:{model}=1")]
+    path.write_text(printed(rows))
+    (run,) = analysed(path).runs
+    assert (1, model, "gpu_not_supported") == (run.gpus, run.gpu_model, run.coverable)
+
+
 # --- the same file in other clothes ---------------------------------------------------------------
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
+from cedana_poc.errors import UserError
+
 FIRST_FEW = 10
 
 REASONS = {
@@ -91,6 +93,24 @@ class Account:
     def readable(self) -> bool:
         """Whether few enough rows are unreadable for any figure to be given: at most 1 or 0.1 %."""
         return self.left_out["unreadable"] <= max(1, self.rows_in // 1000)
+
+    def refuse_doubled(self) -> None:
+        """Refuse files of the same content whose rows have no whole job id to know them again by.
+
+        Raises:
+            UserError: their jobs would count twice.
+        """
+        seen: dict[str, Input] = {}
+        ids_cut = {"jobid", "jobidraw"} & self.truncated.keys()
+        for file in self.inputs:
+            first = seen.setdefault(file.sha256, file)
+            known = {"jobid", "jobidraw"} & set(file.columns) and not ids_cut
+            if first is not file and file.rows and not known:
+                raise UserError(
+                    f"the same content as {first.path}, and no job ids to tell rows apart",
+                    where=file.path,
+                    hint="name it once",
+                )
 
     def check(self) -> None:
         """Assert that every row is accounted for."""

@@ -28,6 +28,17 @@ BOM = b"\xef\xbb\xbf"
 _FIRST = 200
 """Bytes at the start that tell what a file is."""
 
+_BEFORE = re.compile(
+    rb"\A(?:\xef\xbb\xbf)?(?:[\r\n]"
+    rb"|(?:\S*sacct|slurm\w*: (?:error|warning|fatal|info)|-?\w*sh: (?:line \d+: )?\S*sacct): "
+    rb"[^\n]*\n)*"
+)
+"""What may stand before the header: a byte order mark, blank lines, and what sacct, or the shell
+that did not find it, said on standard error."""
+
+_LONGEST_QUOTE = 200
+"""Characters of a message that are quoted."""
+
 _NUMBER = r"\d+([.,]\d+)?E\+?\d+|\d{1,3}([,.]\d{3})+"
 _DAY = r"\d{1,2}[/.]\d{1,2}[/.]\d{2,4}"
 _MANGLED = {
@@ -94,25 +105,35 @@ def sniff(sample: bytes, named: Sequence[str] = (), where: str = "") -> Dialect:
             nothing can be computed without.
     """
     _refuse_foreign(sample, where)
-    start = len(BOM) if sample.startswith(BOM) else 0
-    start += len(sample[start:]) - len(sample[start:].lstrip(b"\r\n"))
-    body = sample[start:]
+    body = _BEFORE.sub(b"", sample, count=1)
+    start = len(sample) - len(body)
+    said = _quoted(sample[:start].removeprefix(BOM))
+    if said and not body.strip():
+        raise UserError(
+            f"no output of sacct but the message {said}", where=where, hint="export it again"
+        )
     if body.lstrip()[:1] == b"{":
-        return Dialect("json", ())
+        return Dialect("json", (), skip=start)
     lines = body.split(b"\n")
     crlf = lines[0].endswith(b"\r")
     first = lines[0].rstrip(b"\r")
     if len(lines) > 1 and re.fullmatch(rb"-[- ]*", lines[1].rstrip()):
         dialect = _fixed(first, lines[1], start + len(lines[0]) + len(lines[1]) + 2, crlf)
     else:
-        dialect = _headed(lines, start, crlf) or _headless(lines, named, start, crlf, where)
+        dialect = _headed(lines, start, crlf) or _headless(lines, named, start, crlf, where, said)
     _check_names(dialect, named, where)
-    _refuse_mangled(dialect, lines, where)
+    _refuse_mangled(dialect, lines, 1 + sample[:start].count(b"\n"), where)
     return replace(dialect, lines_skipped=sample[: dialect.skip].count(b"\n"))
 
 
+def _quoted(messages: bytes) -> str:
+    """The first of some lines, quoted; nothing if all are blank."""
+    first = next(iter(_text(messages.split(b"\n"))), "")
+    return repr(first[:_LONGEST_QUOTE]) if first else ""
+
+
 def _refuse_foreign(sample: bytes, where: str) -> None:
-    if not sample.strip():
+    if not sample.removeprefix(BOM).strip():
         raise UserError("the file is empty", where=where, hint="export it again with sacct -P")
     if sample[:2] in (b"\xff\xfe", b"\xfe\xff"):
         raise UserError(
@@ -227,11 +248,12 @@ def _text(lines: Iterable[bytes]) -> list[str]:
 
 
 def _headless(
-    lines: list[bytes], named: Sequence[str], start: int, crlf: bool, where: str
+    lines: list[bytes], named: Sequence[str], start: int, crlf: bool, where: str, said: str
 ) -> Dialect:
     if not named:
+        after = f" after the message {said}" if said else ""
         raise UserError(
-            "the first line is no header of sacct fields",
+            f"the first line{after} is no header of sacct fields",
             where=where,
             hint="name the columns in file order with --columns JobID,State,Elapsed,…",
         )
@@ -330,16 +352,20 @@ def _check_names(dialect: Dialect, named: Sequence[str], where: str) -> None:
         )
 
 
-def _refuse_mangled(dialect: Dialect, lines: list[bytes], where: str) -> None:
-    """Refuse a file that a spreadsheet has rewritten: its ids and times cannot be got back."""
+def _refuse_mangled(dialect: Dialect, lines: list[bytes], first: int, where: str) -> None:
+    """Refuse a file that a spreadsheet has rewritten: its ids and times cannot be got back.
+
+    Args:
+        first: number of the first of `lines` in the file.
+    """
     if dialect.shape not in ("delimited", "quoted"):
         return
     watched = [(i, name) for i, name in enumerate(dialect.columns) if name in _MANGLED]
     text = (line.rstrip(b"\r").decode("utf-8", "replace") for line in lines[:2000])
     if dialect.shape == "quoted":
-        rows = enumerate(_unquoted(text, dialect.delimiter), start=1)
+        rows = enumerate(_unquoted(text, dialect.delimiter), start=first)
     else:
-        rows = enumerate((line.split(dialect.delimiter) for line in text), start=1)
+        rows = enumerate((line.split(dialect.delimiter) for line in text), start=first)
     for number, row in rows:
         if not _reads_well(row, dialect.columns):
             continue

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import re
+import stat
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -19,7 +20,7 @@ from cedana_poc.sacct.dialect import Dialect, header_names, other_header, sniff
 from cedana_poc.sacct.grammar import kind_of
 from cedana_poc.sacct.repair import MOST_LINES, Joiner, Line, Row, Unreadable, cut_off
 from cedana_poc.sacct.scan import STEP_DELIMITER, Scanner
-from cedana_poc.sacct.source import Source, blocks
+from cedana_poc.sacct.source import Source, blocks, mode
 from cedana_poc.sacct.wanted import Filter
 from cedana_poc.sacct.writer import Writer
 
@@ -79,7 +80,7 @@ def load(
     with tempfile.TemporaryDirectory(prefix="cedana-poc-") as name:
         scratch = Path(name)
         settings = _Settings(tuple(columns), zone, detail or bool(node_set_size))
-        careful = not all(path.is_file() for path in files)
+        careful = not all(stat.S_ISREG(mode(path)) for path in files)
         connection, account = _read_all(files, scratch, settings, careful, progress)
         try:
             if not careful and records.unreadable(connection, 1):
@@ -147,6 +148,7 @@ def _refuse_shifted(connection: duckdb.DuckDBPyConnection, inputs: Sequence[Inpu
 
 def _settle(connection: duckdb.DuckDBPyConnection, account: Account) -> None:
     """Complete the account from the tables, and assert that it adds up."""
+    account.refuse_doubled()
     account.left_out += records.left_out(connection)
     account.runs = records.record_count(connection)
     for file, job, problem in records.unreadable(connection, FIRST_FEW):
@@ -221,7 +223,7 @@ class _Reader:
         self, source: Source, dialect: Dialect, stream: Iterator[memoryview], writer: Writer
     ) -> None:
         if dialect.shape == "json":
-            self._read_json(source, stream, writer)
+            self._read_json(source, _skipped(stream, dialect.skip), writer)
         elif dialect.shape == "quoted":
             self._read_quoted(source, dialect, stream, writer)
         elif dialect.shape == "fixed":

@@ -320,6 +320,14 @@ def left_out(connection: duckdb.DuckDBPyConnection) -> Counter[str]:
     return Counter(dict(counts))
 
 
+def partitions(connection: duckdb.DuckDBPyConnection) -> list[tuple[str, int]]:
+    """The partitions of all runs, also of those not asked for, by number of runs."""
+    return connection.execute(
+        "SELECT partition, count(*) FROM every_run WHERE partition IS NOT NULL "
+        "GROUP BY partition ORDER BY count(*) DESC, partition"
+    ).fetchall()
+
+
 def record_count(connection: duckdb.DuckDBPyConnection) -> int:
     """How many records became part of runs."""
     row = connection.execute("SELECT coalesce(sum(records), 0)::BIGINT FROM runs").fetchone()

@@ -174,6 +174,14 @@ class Source:
             raise UserError(what, where=str(self.path), hint=hint) from error
 
 
+def mode(path: Path) -> int:
+    """Type and mode of a file; 0 of one that cannot be looked at, which `Source` tells of."""
+    try:
+        return path.stat().st_mode
+    except (OSError, ValueError):
+        return 0
+
+
 def _open(path: Path) -> io.BufferedReader:
     if str(path) == "-":
         return io.BufferedReader(io.FileIO(os.dup(sys.stdin.fileno())), BLOCK)

@@ -50,9 +50,16 @@ CREATE MACRO tres_gpus(x) AS
     ELSE coalesce(list_sum([try_cast(n AS BIGINT)
       FOR n IN regexp_extract_all(x, '(?:^|,)gres/gpu:[^=,]+=(\d+)', 1)])::BIGINT, 0)
   END;
-CREATE MACRO gres_gpus(x) AS
-  list_sum([coalesce(try_cast(nullif(n, '') AS BIGINT), 1)
-    FOR n IN regexp_extract_all(x, '(?:^|,)gpu(?::[A-Za-z][^:,(]*)?(?::(\d+))?', 1)])::BIGINT;
+CREATE MACRO gres_part(x, part) AS
+  [regexp_extract(item, '^(?:gres[:/])?gpu(?::([^:=(]+?))??(?:[:=](\d+))?(?:\(.*)?$', part)
+    FOR item IN string_split(x, ',')
+    IF regexp_matches(item, '^(?:gres[:/])?gpu(?:[:=(]|$)')];
+CREATE MACRO gres_gpus(x, nodes) AS
+  CASE
+    WHEN regexp_matches(x, '(?:^|,)gres/gpu[^,]*=') THEN tres_gpus(x)
+    ELSE nodes * coalesce(
+      list_sum([coalesce(try_cast(n AS BIGINT), 1) FOR n IN gres_part(x, 2)])::BIGINT, 0)
+  END;
 CREATE MACRO req_mebibytes(x, nodes, cpus) AS
   CASE
     WHEN given(x) IS NULL THEN NULL
@@ -65,7 +72,7 @@ CREATE MACRO req_mebibytes(x, nodes, cpus) AS
 CREATE MACRO gpu_models(x, gres) AS
   nullif(list_aggregate(list_sort(list_distinct(list_concat(
     regexp_extract_all(x, '(?:^|,)gres/gpu:([^=,]+)=[1-9]', 1),
-    regexp_extract_all(gres, '(?:^|,)gpu:([A-Za-z][^:,(]*)', 1)))), 'string_agg', '+'), '');
+    [model FOR model IN gres_part(gres, 1) IF model <> '']))), 'string_agg', '+'), '');
 CREATE MACRO gpu_model_of(x, gres) AS
   CASE
     WHEN gres IS NOT NULL OR contains(x[strpos(x, 'gres/gpu:') + 9:], 'gres/gpu:')
@@ -74,6 +81,7 @@ CREATE MACRO gpu_model_of(x, gres) AS
   END;
 """
 """Grammars: print_fields.c and parse_time.c of Slurm. `gres/gpu=4,gres/gpu:a100=4` is four GPUs;
+GRES is `[gres:]gpu[:model][:count][(…)]` of each node, and a model may begin with a digit (MIG);
 ReqMem of `…n` is per node, of `…c` per CPU, and 2147483648 in it is the per-CPU flag bit."""
 
 TEXT = tuple(
@@ -243,7 +251,7 @@ def _typed(zone: str | None) -> Mapping[str, str]:
         "cpus": _CPUS,
         "gpus": f"""CASE
           WHEN contains(alloctres, 'gres/gpu') THEN tres_gpus(alloctres)
-          WHEN {_GRES} IS NOT NULL THEN coalesce(gres_gpus({_GRES}), 0) * {_NODES}
+          WHEN {_GRES} IS NOT NULL THEN gres_gpus({_GRES}, {_NODES})
           WHEN alloctres <> '' THEN 0 END""",
         "gpu_model": f"""CASE
           WHEN contains(alloctres, 'gres/gpu:') OR contains({_GRES}, 'gpu:')
