@@ -17,7 +17,7 @@ def tidy_end() -> Iterator[None]:
     """End the block by an exception when a signal asks to, and the process with 128 and its number.
 
     The first such signal counts; later ones do not disturb the tidying up. A signal that is
-    ignored, as under nohup, stays ignored.
+    ignored, as under nohup, stays ignored. While DuckDB works it may wait for the query to end.
     """
     received: list[int] = []
     handlers = {number: signal.getsignal(number) for number in _ASK_TO_END}

@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -348,12 +349,18 @@ def test_an_output_that_cannot_be_written_is_told_before_any_work(
     assert "missing" in refused(path, option, tmp_path / "missing" / "out")
 
 
-def test_a_file_that_may_not_be_read_is_told(tmp_path: Path) -> None:
+def test_a_file_that_may_not_be_read_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither the file nor its folder: only its temporary folder is open to an ordinary user."""
     path = tmp_path / "input"
     path.write_text(GOOD)
     path.chmod(0)
-    with ordinary_user():
-        assert f"{path}: cannot be read (Permission denied)" in refused(path, "--names")
+    with tempfile.TemporaryDirectory() as scratch:
+        Path(scratch).chmod(0o777)
+        monkeypatch.setattr(tempfile, "tempdir", scratch)
+        with ordinary_user():
+            assert f"{path}: cannot be read (Permission denied)" in refused(path, "--names")
 
 
 def test_a_full_disk_leaves_the_earlier_file_whole(tmp_path: Path) -> None:
@@ -441,7 +448,10 @@ def test_a_signal_that_nohup_ignores_stays_ignored(tmp_path: Path) -> None:
 def test_a_signal_while_the_database_works_is_no_traceback(
     sent: signal.Signals, tmp_path: Path
 ) -> None:
-    """DuckDB wraps what a signal raises in an error of its own."""
+    """DuckDB makes an error of its own of what a signal raises.
+
+    With one thread it looks for signals all the time, else when a query is done at the latest.
+    """
     path, scratch = tmp_path / "input", tmp_path / "scratch"
     path.write_text(GOOD)
     scratch.mkdir()
@@ -449,6 +459,7 @@ def test_a_signal_while_the_database_works_is_no_traceback(
         "import os, threading, cedana_poc.analysis as a\n"
         "def analyse(loaded, *_):\n"
         f"    threading.Timer(0.5, os.kill, (os.getpid(), {int(sent)})).start()\n"
+        "    loaded.connection.execute('SET threads = 1')\n"
         "    loaded.connection.execute('SELECT sum(hash(a.range + b.range)) "
         "FROM range(10000000) a, range(1000) b')\n"
         "a.analyse = analyse\n"
