@@ -44,7 +44,7 @@ no open or closed engine restores them."""
 
 _KIND = f"""
 CREATE TABLE at_wall AS
-WITH kinds AS (
+WITH kinds AS MATERIALIZED (
   SELECT run, state, "end", reservation, elapsed, wall,
     CASE
       WHEN state = 'TIMEOUT' AND wall IS NULL AND no_wall THEN 'not_the_limit'
@@ -56,6 +56,7 @@ WITH kinds AS (
         THEN 'near_limit_other_state'
     END AS kind
   FROM runs
+  WHERE state = 'TIMEOUT' OR elapsed >= {1 - NEAR_MOST}::DOUBLE * wall - 1
 )
 SELECT run, kind,
   kind IN ('limit', 'limit_unknown') OR (kind = 'near_limit_other_state' AND elapsed >= wall
@@ -77,8 +78,7 @@ LEFT JOIN (
   SELECT job, list(name ORDER BY try_cast(suffix AS BIGINT)) FILTER (suffix <> 'interactive')
     AS steps, list(suffix) AS suffixes
   FROM step_names
-  WHERE job IN (SELECT records.job FROM records JOIN at_wall ON records.rowid = run
-    UNION SELECT records.id FROM records JOIN at_wall ON records.rowid = run)
+  WHERE job IN (SELECT records.job FROM records JOIN at_wall ON records.rowid = run)
   GROUP BY job
 ) AS named ON named.job = records.job
 """

@@ -178,6 +178,28 @@ def test_json_steps_give_names_and_are_no_rows(write: Callable[..., Path], versi
         assert len(JOBS) == loaded.account.rows_in
 
 
+@pytest.mark.parametrize("place", [0, 1, 3, 5])
+@pytest.mark.parametrize("trailing", ["", "|"])
+@pytest.mark.parametrize("name", ["", "lmp", "a-name-so-long-that-it-ends-far-away" * 3])
+def test_step_names_wherever_the_column_stands(
+    write: Callable[..., Path], place: int, trailing: str, name: str
+) -> None:
+    fields = ["JobID", "State", "Start", "End", "Elapsed"]
+    day = "2026-01-01T00:0"
+    values = ["COMPLETED", f"{day}0:00", f"{day}1:00", "00:01:00"]
+    lines = []
+    for job in range(100, 130):
+        for row in ([str(job), *values], [f"{job}.batch", *values], [f"{job}.0", *values]):
+            lines.append([*row[:place], name, *row[place:]])
+    lines.insert(0, [*fields[:place], "JobName", *fields[place:]])
+    text = "".join("|".join(line) + trailing + "\n" for line in lines)
+    with load([write(text.encode())]) as loaded:
+        found = loaded.connection.execute(
+            "SELECT job, name FROM step_names WHERE suffix = '0' ORDER BY job"
+        ).fetchall()
+    assert [(str(job), name or None) for job in range(100, 130)] == found
+
+
 @pytest.mark.parametrize("pack", [d.gzipped, d.zstd])
 @pytest.mark.parametrize(
     "data",

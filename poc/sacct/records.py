@@ -175,7 +175,8 @@ def connect(scratch: str, memory_limit: str) -> duckdb.DuckDBPyConnection:
     connection = duckdb.connect(":memory:", config=config)
     connection.execute(
         "SET preserve_insertion_order = false; SET force_compression = 'uncompressed'; "
-        "SET TimeZone = 'UTC'; SET disabled_optimizers = 'in_clause'"
+        "SET TimeZone = 'UTC'; SET disabled_optimizers = 'in_clause'; "
+        "SET enable_progress_bar = false"
     )
     connection.execute(types())
     connection.execute(MACROS)

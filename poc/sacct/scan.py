@@ -25,6 +25,9 @@ _NEWLINE, _RETURN, _DOT = b"\n\r."
 _USUAL_ID, _LONGEST_ID = 16, 48
 """Bytes in which a job id usually ends, and in which the dot of any step's id stands."""
 
+_NEAR = 32
+"""Bytes from the start or the end of a line in which the name of a step usually stands."""
+
 _LONGEST_LINE = 1 << 16
 """Bytes in which a sound line ends."""
 
@@ -98,12 +101,13 @@ class Scanner:
     def __call__(self, block: memoryview, first_line: int) -> Scanned:
         """Scan whole lines; `first_line` is the number of the block's first line in the file."""
         a = np.frombuffer(block, np.uint8)
-        ends, odd = self._newlines(a)
+        ends, odd, ascii_only = self._newlines(a)
         starts = np.concatenate((np.zeros(1, np.int64), ends[:-1] + 1))
-        sound = self._counts(a, starts) == self._per_line
+        sound = self._complete(a, starts)
         sound &= ends - starts < _LONGEST_LINE
         sound[np.searchsorted(ends, odd)] = False
-        sound[_bad_utf8(block, a, starts, ends)] = False
+        if not ascii_only:
+            sound[_bad_utf8(block, starts, ends)] = False
         suffixes = self._suffixes(a, starts, ends, sound)
         steps = suffixes != 0
         while True:
@@ -121,7 +125,7 @@ class Scanner:
             allocations=allocations,
             rows=len(kept),
             steps=int(steps.sum()),
-            step_names=self._step_names(_join(block, starts[telling], ends[telling])),
+            step_names=self._step_names(a, starts[telling], ends[telling]),
             doubtful=[
                 Line(first_line + i, bytes(block[starts[i] : ends[i]]), bool(sound[i]))
                 for i in np.flatnonzero(doubtful).tolist()
@@ -134,19 +138,30 @@ class Scanner:
             self._scratch = np.empty(size, np.bool_)
         return self._scratch[:size]
 
-    def _newlines(self, a: Bytes) -> tuple[Positions, Positions]:
-        """Where the newlines are, and where bytes that would break a CSV parser."""
-        low = np.flatnonzero(np.less(a, _RETURN + 1, out=self._room(len(a))))
-        values = a[low]
-        return low[values == _NEWLINE], low[(values == _RETURN) | (values == 0)]
+    def _newlines(self, a: Bytes) -> tuple[Positions, Positions, bool]:
+        """Where the newlines are, where bytes that would break a CSV parser, and if all is ASCII.
 
-    def _counts(self, a: Bytes, starts: Positions) -> npt.NDArray[np.uint16]:
-        """Delimiters in each line (modulo 65,536, which no sound line is long enough to reach)."""
-        marks = np.equal(a, self._delimiter, out=self._room(len(a)))
-        counts: npt.NDArray[np.uint16] = np.add.reduceat(
-            marks.view(np.uint8), starts, dtype=np.uint16
-        )
-        return counts
+        One pass finds all three: as a signed number, a byte beyond ASCII is below zero.
+        """
+        low = np.flatnonzero(np.less(a.view(np.int8), _RETURN + 1, out=self._room(len(a))))
+        values = a[low]
+        odd = low[(values == _RETURN) | (values == 0)]
+        return low[values == _NEWLINE], odd, bool(values.max(initial=0) < 128)
+
+    def _complete(self, a: Bytes, starts: Positions) -> Flags:
+        """Which lines have their delimiters, all of them and no more.
+
+        The quick count is modulo 256. Lines that all agree with it, and together have as many as
+        they should, have no 256 too many anywhere. The exact one is modulo 65,536, which no sound
+        line is long enough to reach.
+        """
+        marks = np.equal(a, self._delimiter, out=self._room(len(a))).view(np.uint8)
+        if self._per_line < 256 and np.count_nonzero(marks) == self._per_line * len(starts):
+            complete: Flags = np.add.reduceat(marks, starts, dtype=np.uint8) == self._per_line
+            if complete.all():
+                return complete
+        exact: Flags = np.add.reduceat(marks, starts, dtype=np.uint16) == self._per_line
+        return exact
 
     def _suffixes(self, a: Bytes, starts: Positions, ends: Positions, sound: Flags) -> Bytes:
         """For each line, the byte that follows the dot in its job id; 0 for one that is no step."""
@@ -185,20 +200,44 @@ class Scanner:
             plausible &= allowed[rows.a[rows.column(column)[0]]]
         return np.flatnonzero(~plausible)
 
-    def _step_names(self, steps: bytes) -> bytes:
+    def _step_names(self, a: Bytes, starts: Positions, ends: Positions) -> bytes:
         """Id and name of numbered steps, whose name is the program's, and of `.interactive`."""
-        if self._id is None or self._name is None or not steps:
+        if self._id is None or self._name is None or not len(starts):
             return b""
-        rows = self._rows(steps)
-        id_starts, id_ends = rows.column(self._id)
-        name_starts, name_ends = rows.column(self._name)
-        starts = np.column_stack((id_starts, name_starts)).ravel()
-        ends = np.column_stack((id_ends, name_ends)).ravel() + 1
-        picked = _gather(rows.a, starts, ends)
+        ids = self._near(a, starts, ends, self._id)
+        names = self._near(a, starts, ends, self._name)
+        if not ids or not names:
+            rows = self._rows(_join(a.data, starts, ends))
+            a, ids, names = rows.a, rows.column(self._id), rows.column(self._name)
+        starts = np.column_stack((ids[0], names[0])).ravel()
+        ends = np.column_stack((ids[1], names[1])).ravel() + 1
+        picked = _gather(a, starts, ends)
         closing = (ends - starts).cumsum() - 1
         picked[closing[0::2]] = ord(STEP_DELIMITER)
         picked[closing[1::2]] = _NEWLINE
         return picked.tobytes()
+
+    def _near(
+        self, a: Bytes, starts: Positions, ends: Positions, column: int
+    ) -> tuple[Positions, Positions] | None:
+        """Start and end of one field in every row, if it stands near the start or end of each."""
+        before, after = column, self._per_line - column
+        from_start = before < after
+        if not from_start and ends[0] < _NEAR:
+            return None
+        windows = _windows(a, starts if from_start else ends - _NEAR, _NEAR)
+        marks = np.flatnonzero(windows == self._delimiter)
+        corners = np.arange(len(starts) + 1) * _NEAR
+        bounds = np.searchsorted(marks, corners)
+        if np.diff(bounds).min() < min(before, after) + 1:
+            return None
+        if from_start:
+            shift, firsts = starts - corners[:-1], bounds[:-1]
+            opening = marks[firsts + before - 1] + shift + 1 if before else starts
+            return opening, marks[firsts + before] + shift
+        shift, lasts = ends - corners[1:], bounds[1:] - 1
+        closing = marks[lasts - after + 1] + shift if after else ends
+        return marks[lasts - after] + shift + 1, closing
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,14 +266,14 @@ def _gather(a: Bytes, starts: Positions, ends: Positions) -> Bytes:
 
 
 def _windows(a: Bytes, starts: Positions, width: int) -> Bytes:
-    """So many bytes from each start on; shape (starts, width)."""
-    near_end = starts > len(a) - width
+    """So many bytes from each start on; shape (starts, width). The starts ascend."""
+    fit = int(np.searchsorted(starts, len(a) - width, "right"))
     windows = np.empty((len(starts), width), np.uint8)
-    tail = starts[near_end, None] + np.arange(width)
-    windows[near_end] = a[np.minimum(tail, len(a) - 1)]
-    if not near_end.all():
-        every = np.lib.stride_tricks.sliding_window_view(a, width)
-        windows[~near_end] = every[starts[~near_end]]
+    if fit:
+        every = np.ndarray(len(a) - width + 1, f"V{width}", a.data, strides=(1,))
+        windows[:fit] = every[starts[:fit]].view(np.uint8).reshape(fit, width)
+    tail = starts[fit:, None] + np.arange(width)
+    windows[fit:] = a[np.minimum(tail, len(a) - 1)]
     return windows
 
 
@@ -257,10 +296,8 @@ def _with_neighbours(flags: Flags) -> Flags:
     return wide
 
 
-def _bad_utf8(block: memoryview, a: Bytes, starts: Positions, ends: Positions) -> list[int]:
+def _bad_utf8(block: memoryview, starts: Positions, ends: Positions) -> list[int]:
     """Indices of the lines that are not UTF-8."""
-    if a.max(initial=0) < 128:
-        return []
     try:
         str(block, "utf-8")
     except UnicodeDecodeError:

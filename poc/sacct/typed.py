@@ -43,7 +43,10 @@ CREATE MACRO mebibytes(x) AS
     ELSE scaled(x, 1024) / 1048576
   END;
 CREATE MACRO tres(x, item) AS
-  nullif(regexp_extract(x, '(?:^|,)' || item || '=([^,]*)', 1), '');
+  nullif(CASE
+    WHEN starts_with(x, item || '=') THEN regexp_extract(x, '^' || item || '=([^,]*)', 1)
+    ELSE split_part(split_part(x, ',' || item || '=', 2), ',', 1)
+  END, '');
 CREATE MACRO tres_gpus(x) AS
   CASE
     WHEN contains(x, 'gres/gpu=') THEN try_cast(tres(x, 'gres/gpu') AS BIGINT)
@@ -184,7 +187,7 @@ def reason(columns: Sequence[str]) -> str:
         ("is_step", "steps"),
         ("is_block", "array blocks"),
         *((wrong, "unreadable") for wrong, _, _ in _NOT_READ.values()),
-        ("try_cast(state AS ended_state) IS NULL", None),
+        (f"state NOT IN {_USUAL_STATES} AND try_cast(state AS ended_state) IS NULL", None),
         (_never_started(columns), "never started"),
         ("elapsed IS NULL", "no elapsed time"),
         ('truncated AND "user" IS NULL AND partition IS NULL', "truncated id"),
@@ -204,6 +207,9 @@ def literal(text: str) -> str:
 def _quoted(name: str) -> str:
     return f'"{name}"'
 
+
+_USUAL_STATES = "('COMPLETED', 'FAILED', 'TIMEOUT')"
+"""Looked for before all the others."""
 
 _JOB = "coalesce(given(jobid), given(jobidraw))"
 _NODES_TEXT = "coalesce(given(nnodes), given(allocnodes))"
@@ -256,10 +262,7 @@ def _typed(zone: str | None) -> Mapping[str, str]:
         "gpu_model": f"""CASE
           WHEN contains(alloctres, 'gres/gpu:') OR contains({_GRES}, 'gpu:')
           THEN gpu_model_of(coalesce(alloctres, ''), {_GRES}) END""",
-        "billing": """CASE
-          WHEN starts_with(alloctres, 'billing=')
-            THEN try_cast(split_part(alloctres[9:], ',', 1) AS BIGINT)
-          ELSE try_cast(tres(alloctres, 'billing') AS BIGINT) END""",
+        "billing": "try_cast(tres(alloctres, 'billing') AS BIGINT)",
         "restarts": "try_cast(given(restarts) AS INTEGER)",
         "name": "jobname",
         "work_dir": "nullif(workdir, '')",
@@ -273,7 +276,8 @@ def _state() -> str:
     cases = " ".join(f"WHEN {literal(word)} THEN {literal(s)}" for word, s in odd.items() if s)
     word = "split_part(state, ' ', 1)"
     return (
-        f"CASE WHEN try_cast(state AS known_state) IS NOT NULL THEN state "
+        f"CASE WHEN state IN {_USUAL_STATES} "
+        f"OR try_cast(state AS known_state) IS NOT NULL THEN state "
         f"WHEN try_cast({word} AS known_state) IS NOT NULL THEN {word} "
         f"ELSE CASE {word} {cases} END END"
     )
