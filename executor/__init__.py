@@ -1,0 +1,1 @@
+"""Snakemake executor plugin: steps go on from their latest checkpoint."""
