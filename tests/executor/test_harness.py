@@ -1,0 +1,16 @@
+"""Snakemake's own tests of executor plugins: steps that are not opted in, and groups of them."""
+
+from pathlib import Path
+
+import snakemake.common.tests
+from snakemake_executor_plugin_cedana import ExecutorSettings
+
+
+class TestHarness(snakemake.common.tests.TestWorkflowsLocalStorageBase):
+    __test__ = True
+
+    def get_executor(self) -> str:
+        return "cedana"
+
+    def get_executor_settings(self) -> ExecutorSettings:
+        return ExecutorSettings()
