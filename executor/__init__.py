@@ -1,6 +1,6 @@
 """Snakemake executor plugin: steps go on from their latest checkpoint."""
 
-from snakemake_interface_executor_plugins.settings import CommonSettings
+from snakemake_interface_executor_plugins.settings import CommonSettings  # type: ignore[import-untyped]
 
 from .executor import Executor
 from .settings import ExecutorSettings

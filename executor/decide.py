@@ -67,17 +67,25 @@ class Fail:
 
 Action = Wait | Succeed | Continue | Adopt | Fail
 
+HELD = 97  # exit status of a runner that found another one at work
+
 # Two: one allocation may be unlucky (a node that died before its first checkpoint).
 MOST_STALLED = 2
 
 
 def decide(
-    state: str, exit_record: Exit | None, newest: int, progress: Progress, limits: Limits
+    state: str,
+    status: int | None,
+    exit_record: Exit | None,
+    newest: int,
+    progress: Progress,
+    limits: Limits,
 ) -> Action:
     """The next action for an opted-in step.
 
     Args:
         state: what the scheduler says, first word only ("CANCELLED by 0" is "CANCELLED").
+        status: exit status of the runner, None if it is not known.
         exit_record: what the runner of *this* allocation left, None if nothing.
         newest: number of the newest published generation, 0 if none.
         progress: as it was when the allocation began.
@@ -86,6 +94,8 @@ def decide(
         return Wait()
     if exit_record is not None and exit_record.reason == "ended":
         return _ended(exit_record)
+    if exit_record is None and status == HELD and state in INTERRUPTED:
+        return Adopt()  # it leaves no record, for the directory is the other runner's
     if state == "OUT_OF_MEMORY":
         return Fail("the allocation ran out of memory")
     if state == "CANCELLED":

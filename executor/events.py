@@ -5,12 +5,11 @@ Standard library only, for `status` uses it too.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-MOST_LINE_BYTES = 1 << 20
+from .runner.ledger import parse
 
 Event = dict[str, Any]
 
@@ -36,17 +35,7 @@ class Tail:
             except OSError:
                 continue  # an unreachable file system now, may be back at the next look
             self._read[path] = self._read.get(path, 0) + sum(len(line) + 1 for line in lines[:-1])
-            yield from filter(None, map(_event, lines[:-1]))
-
-
-def _event(line: bytes) -> Event | None:
-    if len(line) > MOST_LINE_BYTES:
-        return None
-    try:
-        found = json.loads(line)
-    except ValueError:
-        return None
-    return found if isinstance(found, dict) and isinstance(found.get("event"), str) else None
+            yield from filter(None, map(parse, lines[:-1]))
 
 
 def tell(event: Event) -> str:
@@ -54,16 +43,14 @@ def tell(event: Event) -> str:
     number = event.get("generation")
     match event["event"]:
         case "checkpoint":
-            total = sum(
-                n for n in (event.get("image_bytes"), event.get("cut_bytes")) if _is_number(n)
-            )
+            total = _number(event.get("image_bytes")) + _number(event.get("cut_bytes"))
             frozen = event.get("frozen_seconds")
             froze = f", frozen {frozen:.1f} s" if _is_number(frozen) else ""
             return f"generation {number} sealed ({bytes_text(total)}{froze})"
         case "restored":
             return f"restored generation {number}"
         case "restore_failed":
-            return f"generation {number} could not be restored ({_why(event)})"
+            return f"generation {event.get('tried', number)} could not be restored ({_why(event)})"
         case "checkpoint_failed":
             return f"a checkpoint failed, the step runs on ({_why(event)})"
         case "wrong_node":
@@ -84,6 +71,10 @@ def bytes_text(count: float) -> str:
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
         count /= 1000
     return f"{count:.1f} TB"
+
+
+def _number(value: object) -> float:
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else 0
 
 
 def _is_number(value: object) -> bool:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from snakemake_interface_common.exceptions import WorkflowError
-from snakemake_interface_executor_plugins.settings import ExecutorSettingsBase
+from snakemake_interface_executor_plugins.settings import ExecutorSettingsBase  # type: ignore[import-untyped]
 
 SCHEDULERS = ("auto", "local")
 ENGINES = ("auto", "criu", "none")
@@ -19,7 +19,7 @@ def _setting(default: Any, help: str, **metadata: Any) -> Any:
 
 
 @dataclass
-class ExecutorSettings(ExecutorSettingsBase):
+class ExecutorSettings(ExecutorSettingsBase):  # type: ignore[misc]
     """What the user asks for. Checked when set: a wrong value raises WorkflowError."""
 
     scheduler: str = _setting(

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from snakemake_interface_common.exceptions import WorkflowError
-from snakemake_interface_executor_plugins.settings import DeploymentMethod
+from snakemake_interface_executor_plugins.settings import DeploymentMethod  # type: ignore[import-untyped]
 
 from .runner import proc
 from .runner.durable import private_folder
