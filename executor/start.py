@@ -16,10 +16,12 @@ from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo
 from . import decide
 from .events import Tail
 from .optin import opted_in, partly, rule_may_opt_in
+from .runner import machine
 from .runner.durable import private_folder
+from .runner.ledger import Ledger
 from .schedulers.local import LocalScheduler, Request
 from .settings import ExecutorSettings
-from .stepdir import StepDirectory
+from .stepdir import UNREADABLE, StepDirectory
 from .steps import describe, name_of
 from .surroundings import Engine, bounds, end_process, find_root
 
@@ -78,10 +80,10 @@ class Starter:
         allocation = secrets.token_hex(8)
         private_folder(self._root / "logs")
         followed = self._followed(job, self._root / "logs" / f"{allocation}.log")
+        command = ("/bin/sh", "-c", str(self._executor.format_job_exec(job)))
+        request = self._request(allocation, followed, command)
         self._report_submitted(job, allocation, followed)
-        self._start(
-            allocation, followed, ("/bin/sh", "-c", self._executor.format_job_exec(job)), group=True
-        )
+        self.scheduler.submit(request)
 
     def _submit_step(self, job: Any) -> None:
         engine, criu = self._engine.require()
@@ -105,43 +107,65 @@ class Starter:
         followed.ledger = Tail(directory.path / "ledger", from_end=True)
         followed.progress = decide.Progress(newest=directory.newest_generation())
         allocation = secrets.token_hex(8)
+        request = self._runner_request(allocation, followed)
         self._report_submitted(job, allocation, followed)
-        self.start_runner(allocation, followed)
+        self.scheduler.submit(request)
 
     def _adopt(self, job: Any, pid: int, followed: Followed) -> None:
         followed.went_on = True
         assert followed.directory is not None
         followed.ledger = Tail(followed.directory.path / "ledger", from_end=True)
-        allocation = f"adopted-{secrets.token_hex(4)}"
+        followed.progress = decide.Progress(newest=followed.directory.newest_generation())
+        allocation = ADOPTED + secrets.token_hex(4)
         self._logger.info(f"step {followed.name}: still runs (process {pid}), it is followed.")
         self._report_submitted(job, allocation, followed)
         self.scheduler.adopt(allocation, pid)
 
     def start_runner(self, allocation: str, followed: Followed) -> None:
+        """One more allocation of a step."""
+        self.scheduler.submit(self._runner_request(allocation, followed))
+
+    def _runner_request(self, allocation: str, followed: Followed) -> Request:
         assert followed.directory is not None
+        self._note_submitted(allocation, followed.directory)
         bound = ("--seconds", str(followed.seconds)) if followed.seconds else ()
         command = (
             sys.executable, "-I", "-S", str(RUNNER), str(followed.directory.path),
             "--allocation", allocation, *bound,
         )  # fmt: skip
-        self._start(allocation, followed, command, group=False)
+        return self._request(allocation, followed, command)
 
-    def _start(
-        self, allocation: str, followed: Followed, command: tuple[str, ...], *, group: bool
-    ) -> None:
+    def _note_submitted(self, allocation: str, directory: StepDirectory) -> None:
+        """The ledger's event. That it cannot be written is no reason not to run the step."""
+        step = directory.step
+        common = {
+            "workflow": str(self._executor.workflow.main_snakefile),
+            "rule": step.rule,
+            "wildcards": dict(step.wildcards),
+            "step": step.key,
+            "allocation": allocation,
+            "generation": directory.newest_generation(),
+            "host": os.uname().nodename,
+            "engine": self._engine.require()[0],
+            **machine.facts(),
+        }
+        writer = f"executor-{os.uname().nodename}-{os.getpid()}"
+        try:
+            Ledger(directory.path / "ledger", writer, common).write("submitted")
+        except UNREADABLE as error:
+            self._logger.warning(f"the ledger of {step.name} cannot be written: {error}")
 
-        log = followed.directory.path / "runner.log" if followed.directory else followed.log
-        self.scheduler.submit(
-            Request(
-                id=allocation,
-                command=command,
-                cwd=self._workdir,
-                log=log,
-                environment={**os.environ, **self._executor.envvars()},
-                cores=followed.cores,
-                mem_mb=followed.mem_mb,
-                whole_group=group,
-            )
+    def _request(self, allocation: str, followed: Followed, command: tuple[str, ...]) -> Request:
+        directory = followed.directory
+        return Request(
+            id=allocation,
+            command=command,
+            cwd=self._workdir,
+            log=directory.path / "runner.log" if directory else followed.log,
+            environment={**os.environ, **self._executor.envvars()},
+            cores=followed.cores,
+            mem_mb=followed.mem_mb,
+            whole_group=directory is None,
         )
 
     def _followed(self, job: Any, log: Path, directory: StepDirectory | None = None) -> Followed:

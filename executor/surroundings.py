@@ -14,7 +14,7 @@ from snakemake_interface_executor_plugins.settings import DeploymentMethod  # ty
 from .runner import proc
 from .runner.durable import private_folder
 from .settings import ExecutorSettings
-from .steps import name_of
+from .steps import name_of, printable
 
 
 def find_root(settings: ExecutorSettings, persistence: Any) -> Path:
@@ -83,7 +83,7 @@ class Engine:
         work = self._root / "check"
         private_folder(work)
         said = Criu(program, work).check()
-        return f"{program} does not work here: {said}" if said else ""
+        return f"{program} does not work here ({printable(said)})" if said else ""
 
 
 def bounds(workflow: Any) -> tuple[int, int]:
