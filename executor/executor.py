@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 import threading
 from collections.abc import AsyncGenerator
+from pathlib import Path
 from typing import Any
 
 from snakemake_interface_common.exceptions import WorkflowError
 from snakemake_interface_executor_plugins.executors.base import SubmittedJobInfo  # type: ignore[import-untyped]
 from snakemake_interface_executor_plugins.executors.remote import RemoteExecutor  # type: ignore[import-untyped]
+from snakemake_interface_executor_plugins.utils import (  # type: ignore[import-untyped]
+    encode_target_jobs_cli_args,
+    format_cli_value,
+)
 
 LOOK_SECONDS = 1.0  # between two looks into the ledgers of running steps, for messages only
 IDLE_SECONDS = 60.0  # between two looks where nothing but an end can happen, which wakes us
@@ -26,6 +33,7 @@ class Executor(RemoteExecutor):  # type: ignore[misc]
         self._closing = False
         self._cancelling = False
         self._arguments = ""
+        self._step_tmpdir: Path | None = None
         super().__init__(workflow, logger)
 
     def __post_init__(self) -> None:
@@ -82,18 +90,50 @@ class Executor(RemoteExecutor):  # type: ignore[misc]
             steps = "1 step" if count == 1 else f"{count} steps"
             self.logger.info(f"{steps} went on after interruption.")
 
+    def get_job_args(self, job: Any) -> str:
+        """As the interface has it, but quoted for the shell."""
+        values = encode_target_jobs_cli_args(job.get_target_spec())
+        values += [str(path) for path in job.get_wait_for_files()]
+        values += [str(path) for path in self.dag.get_unneeded_temp_files(job)]
+        return requote(super().get_job_args(job), values)
+
+    def get_snakefile(self) -> Path:
+        return Path(self.snakefile)  # the interface quotes paths right
+
     def additional_general_args(self) -> str:
         return self._arguments
 
-    def format_job_exec_with(self, job: Any, arguments: str) -> str:
-        """The inner command with further arguments. They come last, so they count."""
+    def format_job_exec_with(self, job: Any, arguments: str, tmpdir: Path) -> str:
+        """The inner command with further arguments, which come last, so they count.
+
+        It waits for `tmpdir` to be there instead of this process' own folder: a checkpoint may be
+        made before it has looked, and restored when this process is gone.
+        """
         self._arguments = arguments
+        self._step_tmpdir = tmpdir
         try:
             return str(self.format_job_exec(job))
         finally:
             self._arguments = ""
+            self._step_tmpdir = None
+
+    @property
+    def tmpdir(self) -> str:
+        return str(self._step_tmpdir or super().tmpdir)
 
     def _any_opted_in(self) -> bool:
         with self.lock:
             infos = list(self.active_jobs)
         return any(info.aux and info.aux["step"].directory is not None for info in infos)
+
+
+def requote(arguments: str, values: list[str]) -> str:
+    """The interface quotes values with repr, which a shell reads otherwise: it runs `$(…)` after
+    a single quote, and takes a line feed for two characters. In one pass, so that no value is
+    looked for within another."""
+    right = {format_cli_value(value, quote=True): shlex.quote(value) for value in values}
+    if not right:
+        return arguments
+    longest_first = sorted(right, key=len, reverse=True)
+    wrong = "|".join(re.escape(text) for text in longest_first)
+    return re.sub(rf"(?<= )(?:{wrong})(?= |$)", lambda found: right[found[0]], arguments)

@@ -191,7 +191,7 @@ class Starter:
             f"--runtime-source-cache-path {shlex.quote(str(stepdir / 'source-cache'))} "
             f"--shadow-prefix {shlex.quote(str(stepdir))}"
         )
-        return str(self._executor.format_job_exec_with(job, arguments))
+        return str(self._executor.format_job_exec_with(job, arguments, stepdir / "inner"))
 
     def _spec(self, engine: str, criu: str) -> dict[str, object]:
         settings = self.settings

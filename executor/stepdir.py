@@ -35,7 +35,7 @@ class StepDirectory:
         if self.path.exists():
             said = self._moved_aside()
         private_folder(self.path)
-        for name in ("tmp", "shadow", "source-cache", "ledger", "generations"):
+        for name in ("tmp", "shadow", "inner", "source-cache", "ledger", "generations"):
             private_folder(self.path / name)
         write_json(
             self.path / "fingerprint.json",
