@@ -47,8 +47,8 @@ class Aside:
                 with contextlib.suppress(FileExistsError):
                     os.mkdir(name, 0o700, dir_fd=place)
                 inner = os.open(name, FOLDER, dir_fd=place)
-                os.close(place)
-                place = inner
+                place, left = inner, place
+                os.close(left)
             yield place
         finally:
             os.close(place)

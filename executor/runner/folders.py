@@ -49,8 +49,8 @@ def open_folder(path: str, may_follow: MayFollow, *, create: bool = False) -> in
                 if not target.startswith("/"):
                     continue
                 inner, name, place = os.open("/", FOLDER), "", ""
-            os.close(folder)
-            folder = inner
+            folder, left = inner, folder
+            os.close(left)
             place = _below(place, name)
     except BaseException:
         os.close(folder)
@@ -130,6 +130,6 @@ def stat_in(folder: int, name: str) -> os.stat_result | None:
         return None
 
 
-def change_mode(folder: int, mode: int) -> None:
-    """Change the mode of an opened folder, also of one that may not be read."""
-    Path(f"/proc/self/fd/{folder}").chmod(mode)
+def change_mode(place: int, mode: int) -> None:
+    """Change the mode of what was opened as a place, also where it may not be read."""
+    Path(f"/proc/self/fd/{place}").chmod(mode)

@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import json
 import os
 import secrets
+import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -119,11 +121,11 @@ class Catalog:
         self._make_folders()
         self._check_newest(number - 1)
         folder = self.folder / f"{number:06d}.{secrets.token_hex(8)}"
-        private_folder(folder)
         try:
+            private_folder(folder)
             private_folder(folder / "image")
         except BaseException:
-            folder.rmdir()
+            shutil.rmtree(folder, ignore_errors=True)
             raise
         self._open_drafts.add(folder.name)
         return Draft(number, folder, folder / "image")
@@ -133,9 +135,10 @@ class Catalog:
 
         Raises:
             Fenced: somebody else published this number or a later one; stop the step.
-            OSError, Damaged, Unsafe, ValueError: not published (abandon it), unless only the flush
-                after the link failed; abandon tells the two apart.
+            OSError, Damaged, Unsafe, ValueError, TypeError: not published (abandon it), unless
+                only the flush after the link failed; abandon tells the two apart.
         """
+        facts = json.loads(json.dumps(facts, allow_nan=False))  # as a reader will have them
         files = images.flush(draft.image)
         if any(not part.sha256 for part in cut.parts()):
             raise ValueError("a file cut must be finished before it is sealed")

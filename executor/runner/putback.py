@@ -184,7 +184,13 @@ def _make_link(folder: int, name: str, entry: Entry) -> None:
 
 def _make_fifo(folder: int, name: str, entry: Entry) -> None:
     os.mkfifo(name, 0o600, dir_fd=folder)
-    os.chmod(name, entry.mode, dir_fd=folder)
+    fifo = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folder)
+    try:
+        change_mode(fifo, entry.mode)
+    finally:
+        os.close(fifo)
+    times = (entry.mtime_ns, entry.mtime_ns)
+    os.utime(name, ns=times, dir_fd=folder, follow_symlinks=False)
 
 
 def _make_hard_link(source: int, folder: int, name: str, entry: Entry) -> None:
