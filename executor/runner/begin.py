@@ -6,8 +6,8 @@ import os
 import time
 
 from . import estimate, ledger, machine, tree
-from .engines import RestoreFailed
 from .durable import Damaged, Foreign, Unsafe
+from .engines import RestoreFailed
 from .filecut import put_back
 from .generations import Generation
 from .run import Ending, Run, say

@@ -188,7 +188,7 @@ def _forget(folder: Path, number: int) -> None:
 
 def _numbers(folder: Path) -> list[int]:
     try:
-        names = os.listdir(folder)
+        names = [path.name for path in folder.iterdir()]
     except FileNotFoundError:
         return []
     return [int(match[1]) for name in names if (match := _RECORD.fullmatch(name))]

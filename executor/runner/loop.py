@@ -325,6 +325,7 @@ def _close(run: Run, status: int, ended: spec.Exit) -> int:
             spec.write_exit(run.stepdir, ended)
         except OSError as error:
             say(f"exit.json cannot be written: {error}")
+    run.signals.ignore()  # the interpreter's own end would let a late one decide the exit status
     if ended.message:
         say(f"{ended.reason}: {ended.message}")
     try:

@@ -42,7 +42,7 @@ def alive(pid: int, start: int) -> bool:
 
 
 def processes() -> Iterator[Process]:
-    for name in os.listdir("/proc"):
+    for name in os.listdir("/proc"):  # noqa: PTH208
         if name.isdigit() and (found := process(int(name))) is not None:
             yield found
 
@@ -129,7 +129,7 @@ def open_for_writing(pids: Iterable[int]) -> set[Path]:
 
 
 def _descriptors(proc: Path) -> Iterator[Path]:
-    for number in os.listdir(proc / "fd"):
+    for number in os.listdir(proc / "fd"):  # noqa: PTH208
         with contextlib.suppress(FileNotFoundError):
             if _may_write((proc / "fdinfo" / number).read_text()):
                 yield from _named(proc / "fd" / number)

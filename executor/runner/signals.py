@@ -25,6 +25,10 @@ class Signals:
         for number in (*_STOP, signal.SIGUSR1, signal.SIGCHLD):
             signal.signal(number, self._note)
 
+    def ignore(self) -> None:
+        for number in (*_STOP, signal.SIGUSR1):
+            signal.signal(number, signal.SIG_IGN)
+
     def _note(self, number: int, _: object) -> None:
         if number == signal.SIGUSR1:
             self.lead = True

@@ -161,10 +161,8 @@ def thaw(tree: Tree) -> None:
 
 
 def kill(tree: Tree, patience: float = 30.0) -> list[int]:
-    """Kill and reap all of it. Returns the pids that were still there after `patience` seconds.
-
-    Descendants whose parent ended are reaped where this process adopts orphans.
-    """
+    """Kill and reap all of it. Returns the pids that were still there after `patience` seconds."""
+    kernel.adopt_orphans()  # one that is not reaped keeps its pid, which a restore may need
     first = proc.process(tree.pid)
     if first is None or first.parent != os.getpid():
         return []  # it ended and was reaped: the pid may be anybody's by now
@@ -178,10 +176,12 @@ def kill(tree: Tree, patience: float = 30.0) -> list[int]:
     while (left := _living(below)) and time.monotonic() < deadline:
         time.sleep(0.002)
     proc.send(first, signal.SIGKILL)
-    awaited = {tree.pid, *(each.pid for each in below)}
-    while (awaited := {pid for pid in awaited if _unreaped(pid)}) and time.monotonic() < deadline:
-        time.sleep(0.002)
-    return sorted({*left, *awaited})
+    # When the first one is reaped, the children it had are this process' own.
+    for awaited in ([tree.pid], [each.pid for each in below]):
+        while (here := [pid for pid in awaited if _unreaped(pid)]) and time.monotonic() < deadline:
+            time.sleep(0.002)
+        left += here
+    return sorted(set(left))
 
 
 def _stop_all(root: int) -> list[proc.Process]:

@@ -130,8 +130,8 @@ class Step:
             if running.poll() is None:
                 running.kill()
             running.wait()
-            assert running.stdout is not None
-            running.stdout.close()
+            if running.stdout is not None:
+                running.stdout.close()
         for pid in self.processes():
             os.kill(pid, signal.SIGKILL)
 

@@ -17,7 +17,8 @@ else:
 # Why a dump failed. `abandoned`: it was no longer wanted; `refused`: by the caller, while frozen.
 DUMP_REASONS = (
     "abandoned", "refused", "timeout", "step_ended", "no_space", "io_error", "connection",
-    "terminal", "device", "deleted_file", "mount", "namespace", "locked_file", "permission", "engine",
+    "terminal", "device", "deleted_file", "mount", "namespace", "locked_file", "permission",
+    "engine",
 )  # fmt: skip
 # Why a restore failed.
 RESTORE_REASONS = (
