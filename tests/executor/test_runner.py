@@ -22,7 +22,7 @@ import hashlib, time
 table = bytearray(range(256)) * 4096
 with open("out.txt", "a") as out:
     for i in range(300):
-        table[i * 7919 % len(table)] ^= i
+        table[i * 7919 % len(table)] ^= i % 256
         out.write(f"{i} {hashlib.sha256(table).hexdigest()}\\n")
         out.flush()
         time.sleep(0.01)
