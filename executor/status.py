@@ -17,6 +17,7 @@ from .runner.spec import Exit, read_exit
 DEFAULT = Path(".snakemake/auxiliary/cedana")
 COLUMNS = ("step", "state", "allocations", "generation", "age", "size", "last event")
 MOST_BYTES = 64 << 20
+UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, Unsafe, Damaged)
 _STARTED = ("started", "restored")
 
 
@@ -60,7 +61,7 @@ def _rows(steps: Path, now: float) -> Iterator[Row]:
             continue
         try:
             yield _row(stepdir, now)
-        except (OSError, ValueError, KeyError, Unsafe, Damaged) as error:
+        except UNREADABLE as error:
             yield Row(stepdir.name, "unreadable", "", "", "", "", _one_line(str(error)))
 
 

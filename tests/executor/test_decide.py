@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from snakemake_executor_plugin_cedana.decide import (
     ALIVE,
     INTERRUPTED,
@@ -29,7 +30,13 @@ FRESH = Progress()
 
 def left(reason: str, rc: int | str = "unknown", **more: Any) -> Exit:
     """An exit record."""
-    said = {"stopping": False, "signal": 0, "generation": 0, "restored": 0, "message": ""} | more
+    said: dict[str, Any] = {
+        "stopping": False,
+        "signal": 0,
+        "generation": 0,
+        "restored": 0,
+        "message": "",
+    } | more
     return Exit(allocation="a", rc=rc, reason=reason, **said)
 
 

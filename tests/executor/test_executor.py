@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 from processes import until
-from snakemake_executor_plugin_cedana.executor import requote
 from snakes import Snake
+
+from snakemake_executor_plugin_cedana.executor import requote
 
 NONE = ("--cedana-engine", "none", "--cedana-allow-uncheckpointed")
 HOSTILE = ["a b\ny", 'it\'s $(touch HACKED) `id` "q"!', "ü\\n*;touch HACKED", "-~%s#&$HOME"]

@@ -1,12 +1,11 @@
 """Snakemake's own tests of executor plugins: steps that are not opted in, and groups of them."""
 
-from pathlib import Path
+import snakemake.common.tests  # type: ignore[import-untyped]
 
-import snakemake.common.tests
 from snakemake_executor_plugin_cedana import ExecutorSettings
 
 
-class TestHarness(snakemake.common.tests.TestWorkflowsLocalStorageBase):
+class TestHarness(snakemake.common.tests.TestWorkflowsLocalStorageBase):  # type: ignore[misc]
     __test__ = True
 
     def get_executor(self) -> str:

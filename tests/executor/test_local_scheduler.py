@@ -1,4 +1,4 @@
-"""Allocations on this machine: within cores and memory, known to have ended at once, all stopped."""
+"""Allocations on this machine: within cores and memory, ends known at once, all stopped."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+
 from snakemake_executor_plugin_cedana.schedulers.local import (
     LocalScheduler,
     Request,
@@ -282,7 +283,7 @@ def test_stop_signals_only_the_leader_where_it_stops_its_own(
 
 def test_end_of_a_process_of_somebody_else_is_noticed_at_once(bench: Callable[..., Bench]) -> None:
     here = bench()
-    stranger = subprocess.Popen(["sleep", "60"])
+    stranger = subprocess.Popen(["/bin/sleep", "60"])
     here.scheduler.adopt("a", stranger.pid)
     assert "RUNNING" == here.name("a")
     begun = time.monotonic()
@@ -296,7 +297,7 @@ def test_end_of_a_process_of_somebody_else_is_noticed_at_once(bench: Callable[..
 
 def test_adopting_a_process_that_is_gone_is_its_end(bench: Callable[..., Bench]) -> None:
     here = bench()
-    gone = subprocess.Popen(["true"])
+    gone = subprocess.Popen(["/bin/true"])
     gone.wait()
     here.scheduler.adopt("a", gone.pid)
     here.end()
@@ -306,7 +307,7 @@ def test_adopting_a_process_that_is_gone_is_its_end(bench: Callable[..., Bench])
 
 def test_stop_ends_an_adopted_process_too(bench: Callable[..., Bench]) -> None:
     here = bench()
-    stranger = subprocess.Popen(["sleep", "60"])
+    stranger = subprocess.Popen(["/bin/sleep", "60"])
     here.scheduler.adopt("a", stranger.pid)
     threading.Thread(target=stranger.wait, daemon=True).start()
     here.scheduler.stop(PATIENCE)

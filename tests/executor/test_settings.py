@@ -11,10 +11,13 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from snakemake_interface_common.exceptions import WorkflowError
+from snakemake_interface_executor_plugins.registry import (  # type: ignore[import-untyped]
+    ExecutorPluginRegistry,
+)
+
 from snakemake_executor_plugin_cedana import ExecutorSettings, common_settings
 from snakemake_executor_plugin_cedana.settings import option
-from snakemake_interface_common.exceptions import WorkflowError
-from snakemake_interface_executor_plugins.registry import ExecutorPluginRegistry
 
 OPTIONS = """
 --cedana-scheduler --cedana-engine --cedana-dir --cedana-interval --cedana-mtbf --cedana-lead-time

@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from snakemake_interface_common.exceptions import WorkflowError
+
 from snakemake_executor_plugin_cedana.optin import opted_in, partly
 from snakemake_executor_plugin_cedana.runner import spec
 from snakemake_executor_plugin_cedana.stepdir import StepDirectory
@@ -24,7 +26,6 @@ from snakemake_executor_plugin_cedana.steps import (
     name_of,
     printable,
 )
-from snakemake_interface_common.exceptions import WorkflowError
 
 HOSTILE = ["a b", "it's", '"', "$(touch HACKED)", "`id`", "x\ny", "\x1b[31m", "ü", "-rf", ";"]
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)

@@ -1,3 +1,4 @@
+# mypy: ignore-errors
 # Started by Snakemake, which defines `snakemake`.
 import time
 
