@@ -46,7 +46,7 @@ python:
 	@scripts/venv --usable $(VENV) || scripts/system python3-venv
 
 # Check sums of what is installed: this file changes when a source is edited, added or removed, and only then.
-SOURCES = pyproject.toml constraints.txt $$(find poc reports -type f -not -path '*/__pycache__/*' | LC_ALL=C sort)
+SOURCES = pyproject.toml constraints.txt $$(find poc reports executor -type f -not -path '*/__pycache__/*' | LC_ALL=C sort)
 
 $(VENV)/sources: FORCE | python
 	@scripts/venv $(VENV)

@@ -15,7 +15,12 @@ from packaging.utils import canonicalize_name
 DISTRIBUTION = importlib.metadata.distribution("snakemake-executor-plugin-cedana")
 ROOT = Path(__file__).parent.parent
 CONSTRAINTS = (ROOT / "constraints.txt").read_text().splitlines()
-FOLDERS = {"cedana_poc/reports/": ROOT / "reports", "cedana_poc/": ROOT / "poc"}
+FOLDERS = {
+    "cedana_poc/reports/": ROOT / "reports",
+    "cedana_poc/": ROOT / "poc",
+    "snakemake_executor_plugin_cedana/": ROOT / "executor",
+}
+PACKAGES = ("cedana_poc", "snakemake_executor_plugin_cedana")
 
 
 def in_tree() -> dict[str, bytes]:
@@ -29,11 +34,12 @@ def in_tree() -> dict[str, bytes]:
 
 
 def installed() -> dict[str, bytes]:
-    """Every file that lies in the installed package, recorded by the installer or not."""
-    package = Path(str(DISTRIBUTION.locate_file("cedana_poc")))
+    """Every file that lies in the installed packages, recorded by the installer or not."""
+    site = Path(str(DISTRIBUTION.locate_file("")))
     return {
-        path.relative_to(package.parent).as_posix(): path.read_bytes()
-        for path in package.rglob("*")
+        path.relative_to(site).as_posix(): path.read_bytes()
+        for package in PACKAGES
+        for path in (site / package).rglob("*")
         if path.is_file() and "__pycache__" not in path.parts
     }
 
@@ -45,11 +51,11 @@ def test_installed_files_are_those_of_the_tree_and_no_others() -> None:
     assert changed == [], "`make setup` installs them again"
 
 
-def test_wheel_brings_one_top_level_name_and_one_command() -> None:
+def test_wheel_brings_two_top_level_names_and_one_command() -> None:
     files = DISTRIBUTION.files or []
     outside = [path for path in files if path.parts[0] == ".."]
     inside = {path.parts[0] for path in files if path.parts[0] != ".."}
-    assert inside - {"cedana_poc"} == {
+    assert inside - {*PACKAGES} == {
         f"snakemake_executor_plugin_cedana-{DISTRIBUTION.version}.dist-info"
     }
     assert [path.name for path in outside] == ["cedana-poc"]

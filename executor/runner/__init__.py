@@ -1,0 +1,1 @@
+"""Runs beside one step on its node: start or restore, checkpoint, stop. Standard library only."""

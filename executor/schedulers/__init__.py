@@ -1,0 +1,1 @@
+"""Where allocations come from."""
