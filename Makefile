@@ -37,10 +37,11 @@ prove: system setup  ## run the full proofs and benchmarks, write docs/proof.md
 	$(BIN)/python benchmarks/prove.py
 
 system: python  ## bring the system packages the tests use (as root)
-	@scripts/system chromium chromium-driver zstd
+	@scripts/system chromium chromium-driver zstd strace
+	@scripts/criu --capabilities >/dev/null || true  # says itself what is left out
 
 clean:  ## remove everything these targets make
-	rm -rf $(VENV) $(DEMO) build *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .criu $(DEMO) build *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
 python:
 	@scripts/venv --usable $(VENV) || scripts/system python3-venv
