@@ -10,9 +10,18 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 from processes import Step, criu, lines, make_step, until
+
+from snakemake_executor_plugin_cedana.runner import loop
+from snakemake_executor_plugin_cedana.runner.checkpoint import Failed
+from snakemake_executor_plugin_cedana.runner.run import Run
+from snakemake_executor_plugin_cedana.runner.signals import Signals
+from snakemake_executor_plugin_cedana.runner.spec import Exit
+from snakemake_executor_plugin_cedana.runner.tree import Tree
 
 COUNT = "for i in $(seq 1 {n}); do echo $i >>out.txt; sleep 0.02; done\n"
 
@@ -470,26 +479,41 @@ def test_after_a_failed_checkpoint_the_next_one_comes_later(make: Callable[..., 
     assert times[-1] - times[-2] > 1.5 * (times[1] - times[0])
 
 
+@pytest.mark.parametrize(
+    ("reason", "status", "rc"), [("timeout", 99, "unknown"), ("no_space", 133, 133)]
+)
 def test_a_step_that_a_broken_off_dump_has_killed_is_not_said_to_have_failed(
-    make: Callable[..., Step],
+    reason: str, status: int, rc: int | str
 ) -> None:
     """CRIU is killed when it hangs, and may leave a trap in the step."""
-    step = with_criu(make, COUNT.format(n=1000), interval=0.2, lead_time=3)
-    engine = step.stepdir.parent / "criu"
-    engine.write_text(
-        "#!/bin/bash\n"
-        'if [ "$1" = dump ]; then\n'
-        '    while [ $# -gt 0 ]; do [ "$1" = --tree ] && root=$2; shift; done\n'
-        "    (sleep 3.5; kill -TRAP $(ps -o pid= --ppid $root)) >/dev/null 2>&1 &\n"
-        "    exec sleep 60\n"
-        "fi\n"
-        f'exec {criu()} "$@"\n'
+    ended = subprocess.Popen(["/bin/sh", "-c", "exit 133"])
+    run = SimpleNamespace(
+        tree=Tree(ended.pid, namespaced=False),
+        signals=Signals(),
+        event=lambda *_, **__: None,
+        broken_off=False,
+        restored=0,
+        generation=1,
+        allocation="1",
     )
-    engine.chmod(0o755)
-    step.write(criu=str(engine), interval=0)
-    status, _ = step.run("1", "--seconds", "4")
+    run.signals.listen()
+    try:
+        loop._tell_failed(cast(Run, run), Failed(reason, ""))
+        found: list[tuple[int, Exit]] = []
 
-    assert (99, True, "unknown") == (status, step.exit()["stopping"], step.exit()["rc"])
+        def over() -> bool:
+            found.extend(filter(None, [loop._ended(cast(Run, run))]))
+            return bool(found)
+
+        until(over)
+    finally:
+        signal.set_wakeup_fd(-1)
+        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGCHLD):
+            signal.signal(number, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        ended.returncode = 133
+
+    assert (status, rc) == (found[0][0], found[0][1].rc)
 
 
 def test_an_engine_that_does_not_work_is_an_error(make: Callable[..., Step]) -> None:
