@@ -25,6 +25,10 @@ _LONGEST_BACKOFF = 64
 _FOREIGN_PAUSE = 5.0  # seconds until a step is looked at again that had foreign files open
 _CLOSING = 5.0  # seconds kept free before the end of an allocation, to kill and write
 _SIGNAL_GRACE = 1.0  # seconds in which a signal to everybody reaches the runner too
+# Why a step can never be checkpointed as it is; other failures may have passed by the next time.
+_LASTING = frozenset(
+    "foreign_file connection terminal device deleted_file mount namespace locked_file".split()
+)
 _COPIED_LOG = 16 << 20  # bytes of the step's output copied to the allocation's log
 
 
@@ -237,6 +241,8 @@ def _tell_failed(run: Run, error: Failed) -> None:
     say(f"no checkpoint: {error}")
     run.event("checkpoint_failed", reason=error.reason, excerpt=error.text)
     run.trouble = str(error)
+    run.lasting = error.reason in _LASTING
+    run.broken_off = run.broken_off or error.reason == "timeout"
 
 
 def _give_sign(run: Run) -> None:
@@ -260,6 +266,9 @@ def _ended(run: Run) -> tuple[int, spec.Exit] | None:
     if rc and _told_to_stop(run, rc):
         # Slurm signals every process: that the step failed now says nothing about the step.
         return _stopped(run, "terminated", f"the step ended with {rc} when it was told to stop")
+    if rc and run.broken_off:
+        # A killed CRIU may leave a trap in the step: that is no failure of the step's own.
+        return _stopped(run, "limit", f"the step ended with {rc} after a dump was broken off")
     if rc == 0 and run.restored:
         verify.outputs(run)
     run.event("exited", rc=rc)
@@ -276,7 +285,7 @@ def _told_to_stop(run: Run, rc: int) -> bool:
 
 
 def _at_the_end(run: Run) -> tuple[int, spec.Exit]:
-    if run.generation or not run.trouble or run.spec.allow_uncheckpointed:
+    if run.generation or not run.lasting or run.spec.allow_uncheckpointed:
         return _stopped(run, "limit", run.trouble)
     return CANNOT_WORK, _exit(run, reason="uncheckpointable", message=run.trouble, stopping=True)
 

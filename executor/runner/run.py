@@ -49,6 +49,8 @@ class Run:
     restored: int = 0  # the one this allocation began from
     costs: list[Cost] = field(default_factory=list)
     trouble: str = ""  # why the latest checkpoint was not made
+    lasting: bool = False  # and it will not be made at another time either
+    broken_off: bool = False  # the engine was killed in the middle of a dump of this tree
     survivors: list[int] = field(default_factory=list)  # processes that could not be killed
     _mute: bool = False
 

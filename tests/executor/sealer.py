@@ -19,9 +19,9 @@ def own_of(work: Path) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
 
 def main(parent: str, what: str, folder: str) -> int:
     sys.path.insert(0, parent)
-    from runner.durable import Damaged, Foreign
-    from runner.filecut import Own, finish, put_back, take
-    from runner.generations import Catalog
+    from runner.durable import Damaged, Foreign  # type: ignore[import-not-found]
+    from runner.filecut import Own, finish, put_back, take  # type: ignore[import-not-found]
+    from runner.generations import Catalog  # type: ignore[import-not-found]
 
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})  # one thread: calls come in one order
     stepdir, own = Path(folder) / "step", Own(*own_of(Path(folder) / "work"))

@@ -354,7 +354,7 @@ def test_file_appended_to_for_long_is_copied_whole_once(
 
 def test_frozen_time_has_no_flush_and_no_hash_but_of_earlier_bytes(step: Step) -> None:
     hashed: list[int] = []
-    real = filecut.sha256_of_range
+    real: Callable[[int, int, int], str] = filecut.sha256_of_range
 
     def counted(file: int, start: int, length: int) -> str:
         hashed.append(length)
@@ -639,6 +639,23 @@ def test_damaged_part_is_named_and_the_file_keeps_what_it_has(step: Step) -> Non
 
     assert "now" == step.out.read_text()
     assert ["out.txt"] == [path.name for path in step.out.parent.iterdir()]
+
+
+def test_temps_of_a_killed_putting_back_are_removed_and_those_of_others_left(step: Step) -> None:
+    """Also where the cut put back now has no such file, as after falling back a generation."""
+    expected, cut = step.seen(), step.cut()
+    name = f".cedana.{step.own.tag()}.{'0' * 16}"
+    left = [folder / name for folder in (step.out.parent, step.folder, step.folder / "inner")]
+    others = step.out.with_name(f".cedana.{'f' * 8}.{'0' * 16}")
+    for path in (*left, others):
+        path.write_text("half")
+
+    aside = step.put_back(cut)
+
+    assert expected == step.seen()
+    assert not any(path.exists() for path in left)
+    assert others.exists()
+    assert not aside.exists()
 
 
 def test_files_moved_aside_twice_are_both_kept(step: Step) -> None:

@@ -14,7 +14,7 @@ import pytest
 from machine import NOBODY
 from storage import KEY, Fault, cut_of, faults, make_stepdir, sealed
 
-from snakemake_executor_plugin_cedana.runner import generations
+from snakemake_executor_plugin_cedana.runner import generations, sweep
 from snakemake_executor_plugin_cedana.runner.cut import Cut, Own
 from snakemake_executor_plugin_cedana.runner.durable import Damaged, Unsafe
 from snakemake_executor_plugin_cedana.runner.filecut import take
@@ -412,21 +412,22 @@ def test_sweeping_while_another_seals_loses_nothing_published(
     draft, cut = other.begin(1), cut_of(own, other)
     done: list[object] = []
 
-    def seal_now() -> None:
+    def seal_now(result: object = None) -> object:
         if not done:
             done.append(None)
             try:
                 other.seal(draft, cut, {})
             except (OSError, Damaged, Unsafe) as error:
                 done.append(error)
+        return result
 
     if during == "names":
         real_names = catalog.store.names
-        monkeypatch.setattr(catalog.store, "names", lambda: (real_names(), seal_now())[0])
+        monkeypatch.setattr(catalog.store, "names", lambda: seal_now(real_names()))
     else:
         owner = os if during == "unlink" else Path
         real = getattr(owner, during)
-        monkeypatch.setattr(owner, during, lambda *a, **o: (seal_now(), real(*a, **o))[1])
+        monkeypatch.setattr(owner, during, lambda *a, **o: [seal_now(), real(*a, **o)][1])
 
     catalog.prune(2)
 
@@ -436,9 +437,36 @@ def test_sweeping_while_another_seals_loses_nothing_published(
     assert [1] * (len(done) == 1) == [found.number for found in catalog.candidates()]
 
 
+def test_draft_begun_while_another_sweeps_keeps_its_parts(
+    catalog: Catalog, own: Own, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It begins after the drafts were given up and is published after the manifests were read."""
+    other = Catalog(catalog.folder.parent, KEY)
+    begun: list[tuple[generations.Draft, Cut]] = []
+    give_up, remove = sweep._give_up_drafts, catalog.store.remove
+
+    def give_up_then_begin(folder: Path) -> None:
+        give_up(folder)
+        begun.append((other.begin(1), cut_of(own, other)))
+
+    def seal_then_remove(names: set[str]) -> None:
+        other.seal(*begun[0], {})
+        remove(names)
+
+    catalog.probe()
+    monkeypatch.setattr(sweep, "_give_up_drafts", give_up_then_begin)
+    monkeypatch.setattr(catalog.store, "remove", seal_then_remove)
+
+    catalog.prune(2)
+
+    [found] = catalog.candidates()
+    catalog.verify(found)
+
+
 def seal_many(stepdir: Path, own: Own, count: int, start: object, results: object) -> None:
     start.wait()  # type: ignore[attr-defined]
-    catalog, won, fenced = Catalog(stepdir, KEY), [], 0
+    catalog, fenced = Catalog(stepdir, KEY), 0
+    won: list[int] = []
     while len(won) + fenced < count:
         number = catalog.newest_number() + 1
         try:
@@ -637,8 +665,7 @@ def test_folder_where_new_files_are_not_ours_is_refused(
     catalog: Catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As with root squash, where root's files become nobody's."""
-    real = os.fchmod
-    monkeypatch.setattr(os, "fchmod", lambda f, m: (real(f, m), os.chown(f, NOBODY, NOBODY)))
+    monkeypatch.setattr(os, "fchmod", lambda file, _: os.chown(file, NOBODY, NOBODY))
 
     with pytest.raises(Unsafe, match=f"belongs to user {NOBODY}"):
         catalog.probe()

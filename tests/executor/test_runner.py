@@ -10,9 +10,18 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 from processes import Step, criu, lines, make_step, until
+
+from snakemake_executor_plugin_cedana.runner import loop
+from snakemake_executor_plugin_cedana.runner.checkpoint import Failed
+from snakemake_executor_plugin_cedana.runner.run import Run
+from snakemake_executor_plugin_cedana.runner.signals import Signals
+from snakemake_executor_plugin_cedana.runner.spec import Exit
+from snakemake_executor_plugin_cedana.runner.tree import Tree
 
 COUNT = "for i in $(seq 1 {n}); do echo $i >>out.txt; sleep 0.02; done\n"
 
@@ -109,8 +118,8 @@ def signal_all(step: Step, number: int) -> None:
 def interrupted(step: Step, by: str) -> int:
     """Run the step until it is interrupted in this way after a checkpoint; the exit status."""
     if by == "own clock":
-        step.write(interval=0, lead_time=1)
-        status, said = step.run("first", "--seconds", "2")
+        step.write(interval=0, lead_time=4)
+        status, said = step.run("first", "--seconds", "5.5")
         print(said)
         return status
     running = step.start("first")
@@ -259,8 +268,10 @@ def test_a_second_runner_is_refused_and_harms_nothing(make: Callable[..., Step])
 
 
 def test_of_many_runners_at_once_one_works(make: Callable[..., Step]) -> None:
-    step = make(COUNT.format(n=60))
+    step = make(COUNT.format(n=60) + "while [ ! -e go ]; do sleep 0.02; done\n")
     runners = [step.start(str(number)) for number in range(6)]
+    until(lambda: 5 == sum(each.poll() is not None for each in runners), "five are refused")
+    (step.workdir / "go").touch()
     statuses = sorted(each.wait(60) for each in runners)
 
     assert [0] + [97] * 5 == statuses
@@ -320,9 +331,9 @@ def test_a_limit_is_met_with_half_of_a_short_allocation_left(make: Callable[...,
 
 
 def test_a_step_goes_on_over_many_allocations(make: Callable[..., Step]) -> None:
-    step = with_criu(make, COUNT.format(n=150), interval=0, lead_time=1)
+    step = with_criu(make, COUNT.format(n=150), interval=0, lead_time=4)
     for number in range(1, 20):
-        status, _ = step.run(str(number), "--seconds", "2")
+        status, _ = step.run(str(number), "--seconds", "5")
         if status != 99:
             break
         step.forget_outputs()
@@ -466,6 +477,43 @@ def test_after_a_failed_checkpoint_the_next_one_comes_later(make: Callable[..., 
     assert 0 == status
     assert 3 <= len(times) <= 8
     assert times[-1] - times[-2] > 1.5 * (times[1] - times[0])
+
+
+@pytest.mark.parametrize(
+    ("reason", "status", "rc"), [("timeout", 99, "unknown"), ("no_space", 133, 133)]
+)
+def test_a_step_that_a_broken_off_dump_has_killed_is_not_said_to_have_failed(
+    reason: str, status: int, rc: int | str
+) -> None:
+    """CRIU is killed when it hangs, and may leave a trap in the step."""
+    ended = subprocess.Popen(["/bin/sh", "-c", "exit 133"])
+    run = SimpleNamespace(
+        tree=Tree(ended.pid, namespaced=False),
+        signals=Signals(),
+        event=lambda *_, **__: None,
+        broken_off=False,
+        restored=0,
+        generation=1,
+        allocation="1",
+    )
+    run.signals.listen()
+    try:
+        loop._tell_failed(cast(Run, run), Failed(reason, ""))
+        found: list[tuple[int, Exit]] = []
+
+        def over() -> bool:
+            found.extend(filter(None, [loop._ended(cast(Run, run))]))
+            return bool(found)
+
+        until(over)
+    finally:
+        signal.set_wakeup_fd(-1)
+        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGCHLD):
+            signal.signal(number, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        ended.returncode = 133
+
+    assert (status, rc) == (found[0][0], found[0][1].rc)
 
 
 def test_an_engine_that_does_not_work_is_an_error(make: Callable[..., Step]) -> None:

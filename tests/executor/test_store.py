@@ -165,7 +165,7 @@ def test_copy_goes_on_where_the_kernel_cannot_copy(tmp_path: Path) -> None:
     path.write_bytes(os.urandom(3 * MIB))
     for code in (errno.EXDEV, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL):
         for fault in faults("copy_file_range", code):
-            parts = []
+            parts: list[Part] = []
             assert not fault.fails(lambda found=parts: found.append(stored(store, path)))  # type: ignore[misc]
 
             assert path.read_bytes() == copied_out(store, *parts, to=tmp_path / "again")
