@@ -19,7 +19,7 @@ from machine import NOBODY, ordinary_user, small_file_system
 from proving import examples
 from storage import cut_of, folder_of_everyone, inodes, make_stepdir, regular, sealed, seen
 
-from snakemake_executor_plugin_cedana.runner import filecut, store
+from snakemake_executor_plugin_cedana.runner import durable, filecut, store
 from snakemake_executor_plugin_cedana.runner.filecut import (
     Cut,
     Damaged,
@@ -354,7 +354,7 @@ def test_file_appended_to_for_long_is_copied_whole_once(
 
 def test_frozen_time_has_no_flush_and_no_hash_but_of_earlier_bytes(step: Step) -> None:
     hashed: list[int] = []
-    real: Callable[[int, int, int], str] = filecut.sha256_of_range
+    real = durable.sha256_of_range
 
     def counted(file: int, start: int, length: int) -> str:
         hashed.append(length)

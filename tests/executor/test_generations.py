@@ -284,7 +284,7 @@ def test_generation_of_another_uid_is_rejected(
     catalog: Catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(generations.os, "geteuid", lambda: 0)
+        patch.setattr(os, "geteuid", lambda: 0)
         generation = sealed(catalog)
     text = json.loads((catalog.folder / "000001.json").read_text())
     text["manifest"]["uid"] = 4711
