@@ -123,7 +123,8 @@ def interrupted(step: Step, by: str) -> int:
         print(said)
         return status
     running = step.start("first")
-    until(lambda: step.sealed(), "a generation")
+    until(lambda: step.sealed() or running.poll() is not None, "a generation")
+    assert step.sealed(), running.communicate()[0]
     time.sleep(0.15)
     if by == "kill of all":
         signal_all(step, signal.SIGKILL)
