@@ -26,12 +26,8 @@ format: setup  ## let ruff rewrite the sources
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-demo: setup  ## analyse a generated accounting file and write one HTML page
-	@mkdir -p $(DEMO)
-	$(BIN)/python examples/make_example.py $(DEMO)/sacct.psv --nodes $(DEMO)/nodes.csv
-	$(BIN)/cedana-poc analyze $(DEMO)/sacct.psv --nodes $(DEMO)/nodes.csv --timezone UTC \
-	    --json $(DEMO)/analysis.json --data $(DEMO)/analysis_data --html $(DEMO)/analysis.html
-	@echo "The page is $(CURDIR)/$(DEMO)/analysis.html"
+demo: setup  ## a step that outlives its allocation, then the analysis of a generated accounting file
+	@scripts/demo $(DEMO)
 
 prove: system setup  ## run the full proofs and benchmarks, write docs/proof.md
 	$(BIN)/python benchmarks/prove.py
