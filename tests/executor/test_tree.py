@@ -315,7 +315,7 @@ def test_a_process_cannot_be_made_and_that_is_told(tmp_path: Path) -> None:
     subprocess.run(["/bin/cp", "-r", str(Path(tree.__file__).parent.parent), folder], check=True)
     for above in (folder, *folder.parents):
         if above.is_relative_to(tmp_path.parents[2]) and above.stat().st_uid == os.geteuid():
-            above.chmod(0o755)
+            above.chmod(above.stat().st_mode | 0o055)
     ended = subprocess.run(
         [sys.executable, "-c", code, str(folder)], capture_output=True, text=True
     )
