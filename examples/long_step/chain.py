@@ -1,6 +1,6 @@
 """Print a chain of hashes: each line depends on all before it, which only memory holds.
 
-    python3 chain.py LINES SECONDS_A_LINE
+python3 chain.py LINES SECONDS_A_LINE
 """
 
 import hashlib
