@@ -29,13 +29,15 @@ times the peer; peak memory in MB; seconds of `cedana-poc --help`."""
 def run_tests() -> tuple[int, str]:
     """The whole test suite with twenty times the random examples; its exit code and last line."""
     command = [sys.executable, "-m", "pytest", "-n", "2", "-q", "-rs", "--timeout=1800"]
-    done = subprocess.run(
-        command, cwd=ROOT, env={**os.environ, "PROVE": "1"}, capture_output=True, text=True
-    )
-    print(done.stdout[-6000:])
-    lines = done.stdout.strip().splitlines()
+    with subprocess.Popen(
+        command, cwd=ROOT, env={**os.environ, "PROVE": "1"}, stdout=subprocess.PIPE, text=True
+    ) as running:
+        lines = []
+        for line in running.stdout or ():
+            print(line, end="", flush=True)
+            lines.append(line.rstrip())
     skipped = [line for line in lines if line.startswith("SKIPPED")]
-    return done.returncode, "\n".join([re.sub("=+ ?", "", lines[-1]).strip(), *skipped])
+    return running.returncode, "\n".join([re.sub("=+ ?", "", lines[-1]).strip(), *skipped])
 
 
 def machine() -> str:
