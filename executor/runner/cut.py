@@ -43,15 +43,18 @@ class Own:
         return found
 
     def outside(self, paths: Iterable[str]) -> Iterator[str]:
-        """Yield the paths that are neither of the set nor what CRIU may have left beside it."""
-        folders = set(map(str, self.directories))
+        """Yield the paths that are neither of the set nor what CRIU may have left beside it.
+
+        What was declared to be a file may have been a folder at the cut: all in it is of the set.
+        """
         files = set(map(str, self.files))
+        folders = files | set(map(str, self.directories))
         parents = {split(file)[0] for file in files}
         for path in paths:
             parent, name = split(path)
             beside = parent in parents and REMAPPED.fullmatch(name)
             within = any(above in folders for above in ancestors(path))
-            if not (beside or within or path in files or path in folders):
+            if not (beside or within or path in folders):
                 yield path
 
     def tag(self) -> str:

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 import snakemake_executor_plugin_cedana
+from snakemake_executor_plugin_cedana.runner import proc
 
 RUNNER = Path(snakemake_executor_plugin_cedana.__file__).parent / "runner"
 KEY = "ab" * 32
@@ -42,6 +43,12 @@ def criu() -> str:
     if why:
         (pytest.fail if os.environ.get("CI") else pytest.skip)(f"no CRIU: {why}")
     return path
+
+
+def lives(pid: int) -> bool:
+    """Whether a process is there that has not ended; whoever is to reap it may be slow."""
+    found = proc.process(pid)
+    return found is not None and found.state not in "ZX"
 
 
 def until(true: Callable[[], object], what: str = "") -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from processes import until
+from processes import lives, until
 from snakes import Snake
 
 from snakemake_executor_plugin_cedana.executor import requote
@@ -237,7 +237,7 @@ def test_ctrl_c_stops_steps_and_says_how_to_go_on(snake: Callable[..., Snake]) -
     assert "To go on: snakemake --unlock, then" in said
     assert "--rerun-incomplete" in said
     assert "Error in rule" not in said
-    assert not Path(f"/proc/{runner}").exists()
+    assert not lives(runner)
     size = len(here.read("shell.txt"))
     time.sleep(1.5)
     assert size >= len(here.read("shell.txt"))  # nobody writes any more
@@ -282,7 +282,7 @@ def test_runner_of_an_older_version_of_the_rule_is_stopped_and_the_step_begins_a
 
     assert "an older version of it still runs: stopped" in said
     assert "step shell_: begins anew: rule shell_: params changed; its old checkpoints are" in said
-    assert not Path(f"/proc/{runner}").exists()
+    assert not lives(runner)
     assert "1\n2\n3\n" == here.read("shell.txt")
     assert 1 == len(list((here.root / "aside").iterdir()))
 

@@ -116,8 +116,10 @@ class Criu:
         if call.refusal is not None:
             raise call.refusal
         if call.gave_up:
+            trees.thaw(tree)
             raise DumpFailed(call.gave_up, "")
         if status or not call.froze:
+            trees.thaw(tree)  # a CRIU that was killed may have left tasks stopped
             raise _dump_failed(tree, status, call.said)
         return Frozen(call.frozen_seconds)
 
