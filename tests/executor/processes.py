@@ -111,10 +111,10 @@ class Step:
         """The living processes of this step, found by the mark in their environment."""
         mark = f"CEDANA_STEPDIR={self.stepdir}".encode()
         found = []
-        for proc in Path("/proc").glob("[0-9]*"):
+        for each in Path("/proc").glob("[0-9]*"):
             try:
-                if mark in (proc / "environ").read_bytes().split(b"\0"):
-                    found.append(int(proc.name))
+                if mark in (each / "environ").read_bytes().split(b"\0"):
+                    found.append(int(each.name))
             except OSError:
                 continue
         return found
