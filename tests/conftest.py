@@ -25,7 +25,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Try tests of real processes once more, and list them as such; in a proof nothing is tried again.
+    """Try tests of real processes once more, and list them as such; not so in a proof.
 
     They watch other processes within limits of time, which a busy machine can exceed.
     """
