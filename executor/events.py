@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from .runner.ledger import parse
+from .runner.sizes import bytes_text
 
 Event = dict[str, Any]
 
@@ -62,15 +63,6 @@ def tell(event: Event) -> str:
                 else f"output check FAILED ({event['rc']})"
             )
     return ""
-
-
-def bytes_text(count: float) -> str:
-    """A size as people read it: 1.2 GB, powers of 1000."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if count < 999.5:
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1000
-    return f"{count:.1f} TB"
 
 
 def _number(value: object) -> float:

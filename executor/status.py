@@ -9,15 +9,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .events import Event, bytes_text
+from .events import Event
 from .runner import lease, ledger
-from .runner.durable import Damaged, Unsafe, read_json
+from .runner.durable import read_json
+from .runner.sizes import bytes_text
 from .runner.spec import Exit, read_exit
+from .stepdir import MALFORMED, MOST_BYTES
 
 DEFAULT = Path(".snakemake/auxiliary/cedana")
 COLUMNS = ("step", "state", "allocations", "generation", "age", "size", "last event")
-MOST_BYTES = 64 << 20
-UNREADABLE = (OSError, ValueError, KeyError, TypeError, AttributeError, Unsafe, Damaged)
 _STARTED = ("started", "restored")
 
 
@@ -61,7 +61,7 @@ def _rows(steps: Path, now: float) -> Iterator[Row]:
             continue
         try:
             yield _row(stepdir, now)
-        except UNREADABLE as error:
+        except MALFORMED as error:
             yield Row(stepdir.name, "unreadable", "", "", "", "", _one_line(str(error)))
 
 

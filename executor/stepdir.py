@@ -17,6 +17,7 @@ from .steps import Step, changes
 
 SCHEMA = 1
 UNREADABLE = (OSError, ValueError, Unsafe, Damaged)
+MALFORMED = (*UNREADABLE, KeyError, TypeError, AttributeError)
 MOST_BYTES = 64 << 20  # of a JSON file of ours
 
 
@@ -50,7 +51,7 @@ class StepDirectory:
         try:
             parts = read_json(self.path / "fingerprint.json", MOST_BYTES)["parts"]
             return changes(parts, self.step.parts)
-        except (*UNREADABLE, KeyError, TypeError, AttributeError) as error:
+        except MALFORMED as error:
             return [f"what it was made from cannot be read ({error})"]
 
     def _moved_aside(self) -> list[str]:

@@ -14,11 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .runner.durable import Damaged, Unsafe
-
-SCHEMA = 1
-UNREADABLE = (OSError, ValueError, Unsafe, Damaged)
-MOST_BYTES = 64 << 20  # of a JSON file of ours
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
 
 

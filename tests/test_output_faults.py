@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import errno
-import itertools
 import os
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
+from faults import Fault, faults
 from machine import make_read_only, small_file_system
 from writing import write_tables, write_text
 
@@ -22,48 +21,14 @@ OLD_TABLES: dict[str, output.Table] = {"a": (("x",), [(1,)]), "old": (("x",), [(
 NEW_TABLES: dict[str, output.Table] = {"a": (("x",), [(2,)]), "b": (("x",), [("z" * 2000,)])}
 
 
-class Fault:
-    """Replaces one function of os; its n-th call (or that one and all later) fails.
-
-    Writes are cut to 999 bytes, as a file system may do, so that a write has several calls.
-    """
-
-    def __init__(self, name: str, nth: int, code: int, *, lasting: bool = False) -> None:
-        self.name, self.nth, self.code, self.lasting = name, nth, code, lasting
-        self.calls = 0
-        self.real: Callable[..., Any] = getattr(os, name)
-
-    def __call__(self, *args: Any, **options: Any) -> Any:
-        self.calls += 1
-        if self.calls == self.nth or (self.lasting and self.calls > self.nth):
-            raise OSError(self.code, os.strerror(self.code))
-        if self.name == "write":
-            return self.real(args[0], args[1][:999])
-        return self.real(*args, **options)
-
-    @property
-    def hit(self) -> bool:
-        return self.calls >= self.nth
-
-    def told(self, action: Callable[[], object]) -> str:
-        """Run action under this fault and return the text of its UserError, or nothing."""
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(os, self.name, self)
-            try:
-                action()
-            except UserError as error:
-                return str(error)
-        return ""
-
-
-def faults(name: str, code: int, *, lasting: bool = False) -> Iterator[Fault]:
-    """Yield a fault at the first call, the second, … until one is no longer reached."""
-    for nth in itertools.count(1):
-        fault = Fault(name, nth, code, lasting=lasting)
-        yield fault
-        if not fault.hit:
-            assert nth > 1, f"os.{name} was never called"
-            return
+def error_of(fault: Fault, action: Callable[[], object]) -> str:
+    """Run action under a fault and return the text of its UserError, or nothing."""
+    with fault.active():
+        try:
+            action()
+        except UserError as error:
+            return str(error)
+    return ""
 
 
 def names(folder: Path) -> list[str]:
@@ -98,7 +63,7 @@ def test_fault_at_any_call_leaves_one_whole_file(
     for fault in faults(name, code, lasting=lasting):
         path.write_text(OLD)
 
-        told = fault.told(lambda: write_text(path, NEW))
+        told = error_of(fault, lambda: write_text(path, NEW))
 
         assert names(tmp_path) == ["report.html"]
         assert path.read_text() in (OLD, NEW)
@@ -119,7 +84,7 @@ def test_fault_at_any_call_leaves_no_part_of_a_new_file(
 ) -> None:
     path = tmp_path / "report.html"
     for fault in faults(name, code):
-        told = fault.told(lambda: write_text(path, NEW))
+        told = error_of(fault, lambda: write_text(path, NEW))
 
         complete = not told or "is complete" in told
         assert snapshot(tmp_path) == ({"report.html": NEW.encode()} if complete else {})
@@ -154,7 +119,7 @@ def test_file_system_that_cannot_flush_folders_is_no_error(
 def test_next_write_after_a_fault_succeeds(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     for fault in faults("write", errno.ENOSPC):
-        fault.told(lambda: write_text(path, OLD))
+        error_of(fault, lambda: write_text(path, OLD))
         write_text(path, NEW)
 
         assert {"a.txt": NEW.encode()} == snapshot(tmp_path)
@@ -184,7 +149,7 @@ def test_fault_at_any_call_leaves_one_whole_folder(tmp_path: Path, name: str, co
         write_tables(folder, OLD_TABLES)
         old = snapshot(folder)
 
-        told = fault.told(lambda: write_tables(folder, NEW_TABLES))
+        told = error_of(fault, lambda: write_tables(folder, NEW_TABLES))
 
         assert names(work) == ["data"]
         assert snapshot(folder) in (old, new)
@@ -245,7 +210,7 @@ def test_fault_at_any_call_leaves_all_new_outputs_or_none(
         folder = tmp_path / str(place)
         (folder / "elsewhere").mkdir(parents=True)
 
-        told = fault.told(lambda: write_three(folder, NEW, NEW_TABLES))  # noqa: B023
+        told = error_of(fault, lambda: write_three(folder, NEW, NEW_TABLES))  # noqa: B023
 
         complete = not told or "is complete" in told
         assert fault.hit == bool(told)
@@ -266,7 +231,7 @@ def test_fault_before_a_file_is_replaced_leaves_all_earlier_outputs(
         write_three(folder, OLD, OLD_TABLES)
         old = snapshot(folder)
 
-        told = fault.told(lambda: write_three(folder, NEW, NEW_TABLES))  # noqa: B023
+        told = error_of(fault, lambda: write_three(folder, NEW, NEW_TABLES))  # noqa: B023
 
         found = snapshot(folder)
         assert [] == [path for path in found if ".cedana-poc" in path]
@@ -286,7 +251,7 @@ def test_new_outputs_are_taken_back_and_earlier_files_are_never_removed(tmp_path
     texts = {tmp_path / "old.html": NEW, tmp_path / "new.json": NEW}
 
     fault = Fault("replace", 2, errno.EIO)
-    told = fault.told(lambda: output.write(texts, {tmp_path / "data": NEW_TABLES}))
+    told = error_of(fault, lambda: output.write(texts, {tmp_path / "data": NEW_TABLES}))
 
     assert told.startswith(f"{tmp_path / 'old.html'}: ")
     assert {"old.html": OLD.encode()} == snapshot(tmp_path)

@@ -14,7 +14,8 @@ from .durable import Damaged, Foreign, Unsafe
 from .engines import DumpFailed
 from .filecut import Cut, finish, take
 from .generations import Draft, Fenced, Generation
-from .run import Ending, Run, say, size
+from .run import Ending, Run, say
+from .sizes import bytes_text
 from .tree import Tree
 
 HELD = 97
@@ -88,7 +89,7 @@ def _checkpoint(run: Run, reason: str, *, leave_running: bool) -> None:
         files=generation.cut.file_count,
         storage=machine.storage(run.stepdir),
     )
-    amount = size(parts.image_bytes + generation.cut.new_bytes)
+    amount = bytes_text(parts.image_bytes + generation.cut.new_bytes)
     say(f"generation {generation.number} sealed ({amount}, frozen {parts.frozen:.1f} s)")
     _prune(run, run.spec.keep_generations)
 
@@ -205,7 +206,7 @@ def _make_room(run: Run) -> None:
         _prune(run, keep)
     used = run.catalog.bytes_used()
     if used + used / max(1, len(run.catalog.numbers())) > most:
-        raise Failed("max_bytes", f"{size(used)} are kept, {size(most)} allowed")
+        raise Failed("max_bytes", f"{bytes_text(used)} are kept, {bytes_text(most)} allowed")
 
 
 def _prune(run: Run, keep: int) -> None:

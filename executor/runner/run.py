@@ -76,12 +76,3 @@ def say(message: str) -> None:
         print(message, flush=True)
     except OSError:
         return
-
-
-def size(bytes_: float) -> str:
-    """As people read it: "1.2 GB"."""
-    for unit in ("B", "kB", "MB", "GB"):
-        if bytes_ < 1000:
-            return f"{bytes_:.0f} {unit}" if unit == "B" else f"{bytes_:.1f} {unit}"
-        bytes_ /= 1000
-    return f"{bytes_:.1f} TB"

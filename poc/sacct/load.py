@@ -88,7 +88,7 @@ def load(
                 connection, account = _read_all(files, scratch, settings, True, progress)
             each = [frozenset(file.columns) for file in account.inputs]
             records.make_runs(connection, each, wanted or Filter(), node_set_size)
-            _refuse_shifted(connection, account.inputs)
+            _refuse_shifted(connection, account.inputs, each)
             _settle(connection, account)
             yield Loaded(connection, scratch, account, frozenset().union(*each), zone)
         finally:
@@ -126,13 +126,16 @@ def _read_all(
     return connection, account
 
 
-def _refuse_shifted(connection: duckdb.DuckDBPyConnection, inputs: Sequence[Input]) -> None:
+def _refuse_shifted(
+    connection: duckdb.DuckDBPyConnection,
+    inputs: Sequence[Input],
+    fields: Sequence[frozenset[str]],
+) -> None:
     """Refuse local times that other files, which know the zone, show to be read in a wrong one.
 
     Raises:
         UserError: the same jobs are in both, and would be counted twice.
     """
-    fields = [frozenset(file.columns) for file in inputs]
     local = [place for place, file in enumerate(inputs) if file.local_times]
     if not 0 < len(local) < len(inputs) or not all({"submit", "start"} <= has for has in fields):
         return

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import shutil
 import stat
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 from snakemake_executor_plugin_cedana.runner.cut import Cut, Own
 from snakemake_executor_plugin_cedana.runner.filecut import finish, take
@@ -83,47 +80,3 @@ def folder_of_everyone() -> Iterator[Path]:
         yield folder
     finally:
         shutil.rmtree(folder)
-
-
-class Fault:
-    """Replaces one function of os; its n-th call fails. Writes are cut to 999 bytes."""
-
-    def __init__(self, name: str, nth: int, code: int) -> None:
-        self.name, self.nth, self.code = name, nth, code
-        self.calls = 0
-        self.real: Callable[..., Any] = getattr(os, name)
-
-    def __call__(self, *args: Any, **options: Any) -> Any:
-        self.calls += 1
-        if self.calls == self.nth:
-            if self.name == "close":
-                self.real(*args)  # the descriptor is gone although an error is told
-            raise OSError(self.code, os.strerror(self.code))
-        if self.name == "write":
-            return self.real(args[0], args[1][:999])
-        return self.real(*args, **options)
-
-    @property
-    def hit(self) -> bool:
-        return self.calls >= self.nth
-
-    def fails(self, action: Callable[[], object]) -> bool:
-        """Run action under this fault and tell whether it raised the fault's error."""
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(os, self.name, self)
-            try:
-                action()
-            except OSError as error:
-                assert error.errno == self.code
-                return True
-        return False
-
-
-def faults(name: str, code: int) -> Iterator[Fault]:
-    """Yield a fault at the first call, the second, … until one is no longer reached."""
-    for nth in itertools.count(1):
-        fault = Fault(name, nth, code)
-        yield fault
-        if not fault.hit:
-            assert nth > 1, f"os.{name} was never called"
-            return

@@ -9,10 +9,10 @@ import stat
 from pathlib import Path
 
 import pytest
+from faults import Fault, faults
 from hypothesis import given
 from hypothesis import strategies as some
 from machine import NOBODY
-from storage import Fault, faults
 
 from snakemake_executor_plugin_cedana.runner import durable
 from snakemake_executor_plugin_cedana.runner.durable import Damaged, Unsafe

@@ -11,8 +11,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from faults import Fault, faults
 from machine import NOBODY
-from storage import KEY, Fault, cut_of, faults, make_stepdir, sealed
+from storage import KEY, cut_of, make_stepdir, sealed
 
 from snakemake_executor_plugin_cedana.runner import generations, sweep
 from snakemake_executor_plugin_cedana.runner.cut import Cut, Own

@@ -11,10 +11,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from faults import faults
 from hypothesis import given
 from hypothesis import strategies as some
 from machine import small_file_system
-from storage import faults
 
 from snakemake_executor_plugin_cedana.runner.durable import Damaged
 from snakemake_executor_plugin_cedana.runner.store import Part, Store

@@ -115,13 +115,12 @@ class Criu:
                 status = call.run(frozen, wanted)
         if call.refusal is not None:
             raise call.refusal
+        if not call.gave_up and call.froze and not status:
+            return Frozen(call.frozen_seconds)
+        trees.thaw(tree)  # a CRIU that was killed may have left tasks stopped
         if call.gave_up:
-            trees.thaw(tree)
             raise DumpFailed(call.gave_up, "")
-        if status or not call.froze:
-            trees.thaw(tree)  # a CRIU that was killed may have left tasks stopped
-            raise _dump_failed(tree, status, call.said)
-        return Frozen(call.frozen_seconds)
+        raise _dump_failed(tree, status, call.said)
 
     def restore(self, image: Path, *, namespaced: bool, deadline: float) -> Tree:
         with self._folder() as work:
